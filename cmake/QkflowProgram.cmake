@@ -1,0 +1,11 @@
+# qkflow_program(<target>): flags for our own executables.
+function(qkflow_program target)
+  target_link_libraries(${target} PRIVATE qkflow::qkflow)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+  if(QKFLOW_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(QKFLOW_NATIVE)
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+endfunction()
