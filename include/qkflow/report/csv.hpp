@@ -58,9 +58,10 @@ inline std::string csv_text(std::string_view text) {
 class CsvWriter {
  public:
   CsvWriter(AtomicFile& file, const std::vector<std::string>& columns) : file_(file), columns_(columns.size()) {
+    if (columns.empty()) throw_invalid("CsvWriter", "number of columns", columns.size(), "be at least 1");
     std::string line;
     for (const std::string& column : columns) append(line, column);
-    file_.write(line += '\n');
+    end(line);
   }
 
   /// One row: as many cells as there are columns, each a number or a text.
@@ -69,7 +70,7 @@ class CsvWriter {
     if (sizeof...(cells) != columns_) throw_invalid("CsvWriter::row", "number of cells", sizeof...(cells), must());
     std::string line;
     (append(line, cells), ...);
-    file_.write(line += '\n');
+    end(line);
   }
 
   /// One row from a list of numbers.
@@ -78,7 +79,7 @@ class CsvWriter {
     if (cells.size() != columns_) throw_invalid("CsvWriter::row", "number of cells", cells.size(), must());
     std::string line;
     for (const T& cell : cells) append(line, cell);
-    file_.write(line += '\n');
+    end(line);
   }
 
  private:
@@ -86,12 +87,17 @@ class CsvWriter {
 
   template <class Cell>
   static void append(std::string& line, const Cell& cell) {
-    if (!line.empty()) line += ',';
     if constexpr (std::is_convertible_v<Cell, std::string_view>) {
       line += csv_text(cell);
     } else {
       line += csv_number(cell);
     }
+    line += ',';
+  }
+
+  void end(std::string& line) {
+    line.back() = '\n';
+    file_.write(line);
   }
 
   AtomicFile& file_;
