@@ -54,8 +54,8 @@ typename Derived::Scalar log_sum_exp(const Eigen::DenseBase<Derived>& x) {
 }
 
 /// softmax(x)_i = e^{x_i} / sum_j e^{x_j}, written to `p` (same length). Survives any finite input; entries of
-/// -infinity are masked: exactly 0. An all-masked vector gives all zeros. +infinity and NaN are refused (InvalidArgument).
-/// Does not allocate.
+/// -infinity are masked: exactly 0. An all-masked vector gives all zeros. +infinity and NaN are refused
+/// (InvalidArgument). Does not allocate.
 template <class In, class Out>
 void softmax(const Eigen::DenseBase<In>& x, Eigen::DenseBase<Out>& p) {
   using Scalar = typename In::Scalar;

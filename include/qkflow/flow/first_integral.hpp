@@ -1,0 +1,398 @@
+// SPDX-FileCopyrightText: 2026 The qkflow authors
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <boost/math/constants/constants.hpp>
+#include <boost/math/policies/policy.hpp>
+#include <boost/math/special_functions/expint.hpp>
+#include <cmath>
+#include <limits>
+
+#include "qkflow/flow/rate_factor.hpp"
+#include "qkflow/flow/reduced_flow.hpp"
+#include "qkflow/math/quadrature.hpp"
+#include "qkflow/math/roots.hpp"
+#include "qkflow/math/wright_omega.hpp"
+
+namespace qkflow {
+
+// The trajectory without the clock. Dividing the two equations of ReducedFlow separates the variables
+// (o = mu_OV, q = mu_QK, odds = alpha / (1 - alpha) = (m/n) e^q):
+//
+//     T(q) - T(q0) = r c0 (S(o) - S(o0)),
+//     S(o) = int o / rho_OV do,    T(q) = int (odds + 1) / (s^2 rho_QK) dq
+//
+// OutputSide is S and its inverse, AttentionSide is T and its inverse. Both work with differences from a start, so
+// that no digits are lost however little a circuit has moved.
+
+/// S for x = |o| (S is even): `gain(x0, x)` = S(x) - S(x0), and `after(x0, gain)`, the x >= 0 with that gain.
+template <class Scalar, class OvRate>
+class OutputSide;
+
+template <class Scalar>
+class OutputSide<Scalar, Collapsed> {  // S = o^2 / 2
+ public:
+  OutputSide(const Collapsed& /*rate*/, const Scalar& /*sigma*/) {}
+  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) * (x + x0) / Scalar(2); }
+  Scalar after(const Scalar& x0, const Scalar& gain) const {
+    using std::sqrt;
+    const Scalar square = x0 * x0 + Scalar(2) * gain;
+    return square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
+  }
+};
+
+template <class Scalar>
+class OutputSide<Scalar, Balanced> {  // S = |o| / (2 sigma)
+ public:
+  OutputSide(const Balanced& /*rate*/, const Scalar& sigma) : two_sigma_(Scalar(2) * sigma) {}
+  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) / two_sigma_; }
+  Scalar after(const Scalar& x0, const Scalar& gain) const {
+    const Scalar x = x0 + two_sigma_ * gain;
+    return x > Scalar(0) ? x : Scalar(0);
+  }
+
+ private:
+  Scalar two_sigma_;
+};
+
+template <class Scalar>
+class OutputSide<Scalar, Unbalanced<Scalar>> {  // S = sqrt(lambda^2 + k^2 o^2) / k^2, k = 2 sigma
+ public:
+  OutputSide(const Unbalanced<Scalar>& rate, const Scalar& sigma)
+      : lambda_square_(rate.lambda * rate.lambda), k_square_(Scalar(4) * sigma * sigma) {}
+  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) * (x + x0) / (root(x0) + root(x)); }
+  Scalar after(const Scalar& x0, const Scalar& gain) const {
+    using std::sqrt;
+    const Scalar square = x0 * x0 + gain * (Scalar(2) * root(x0) + k_square_ * gain);
+    return square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
+  }
+
+ private:
+  Scalar root(const Scalar& x) const {
+    using std::sqrt;
+    return sqrt(lambda_square_ + k_square_ * x * x);
+  }
+  Scalar lambda_square_, k_square_;
+};
+
+template <class Scalar>
+class OutputSide<Scalar, FactorProduct> {  // S = |o|^{2/N} / (2 sigma^p), p = 2 - 2/N
+ public:
+  OutputSide(const FactorProduct& rate, const Scalar& sigma)
+      : power_(Scalar(2) / Scalar(rate.factors)),
+        scale_(Scalar(2) * sigma_power(sigma, rate.template exponent<Scalar>())) {}
+  Scalar gain(const Scalar& x0, const Scalar& x) const {
+    using std::exp;
+    using std::expm1;
+    using std::log;
+    using std::pow;
+    if (x0 == Scalar(0)) return pow(x, power_) / scale_;
+    if (x == Scalar(0)) return -pow(x0, power_) / scale_;
+    return pow(x0, power_) * expm1(Scalar(power_ * log(x / x0))) / scale_;
+  }
+  Scalar after(const Scalar& x0, const Scalar& gain) const {
+    using std::exp;
+    using std::log1p;
+    using std::pow;
+    if (x0 == Scalar(0)) return gain > Scalar(0) ? Scalar(pow(scale_ * gain, Scalar(1) / power_)) : Scalar(0);
+    const Scalar relative = scale_ * gain / pow(x0, power_);
+    if (!(relative > Scalar(-1))) return Scalar(0);
+    return x0 * exp(Scalar(log1p(relative) / power_));
+  }
+
+ private:
+  static Scalar sigma_power(const Scalar& sigma, const Scalar& p) {
+    using std::pow;
+    return pow(sigma, p);
+  }
+  Scalar power_, scale_;
+};
+
+/// One point of the attention circuit's path, as a function of its displacement v.
+template <class Scalar>
+struct AttentionStep {
+  Scalar score;        ///< q
+  Scalar score_slope;  ///< dq/dv, above 0
+  Scalar odds;         ///< alpha / (1 - alpha)
+  Scalar rise;         ///< T(q) - T(q0)
+  Scalar rise_slope;   ///< dT/dv, above 0
+};
+
+/// T along the path that starts at q0, as a function of a displacement v with v(q0) = 0, increasing in q, chosen for
+/// each rate factor so that everything is smooth in it. `at(v)` evaluates; `displacement(rise)` inverts;
+/// `displacement_of_score(q)` is v(q).
+template <class Scalar, class QkRate>
+class AttentionSide;
+
+/// Collapsed: v = q - q0, T = (A (e^v - 1) + v) / s^2 with A = (m/n) e^{q0}; inverted by the Wright omega function.
+template <class Scalar>
+class AttentionSide<Scalar, Collapsed> {
+ public:
+  AttentionSide(const BlockTask<Scalar>& task, const Collapsed& /*rate*/, const Scalar& start)
+      : start_(start), scale_square_(task.score_scale * task.score_scale) {
+    using std::exp;
+    using std::log;
+    log_weight_ = start + log(task.informative / task.noise);
+    weight_ = task.informative / task.noise * exp(start);
+  }
+  AttentionStep<Scalar> at(const Scalar& v) const {
+    using std::exp;
+    using std::expm1;
+    const Scalar grown = weight_ * expm1(v);
+    const Scalar odds = v < Scalar(0) ? Scalar(weight_ * exp(v)) : Scalar(grown + weight_);
+    return {start_ + v, Scalar(1), odds, (grown + v) / scale_square_, (odds + Scalar(1)) / scale_square_};
+  }
+  Scalar displacement(const Scalar& rise) const {
+    return exponential_displacement(weight_, Scalar(rise * scale_square_), log_weight_);
+  }
+  Scalar displacement_of_score(const Scalar& score) const { return score - start_; }
+
+ private:
+  Scalar start_, scale_square_, log_weight_, weight_;
+};
+
+namespace detail {
+
+/// The displacement coordinate shared by the factorized circuits, their linear part and the integral of the odds.
+/// `Path` supplies score(v), score_slope(v), weight(v) = dT/dv / (odds + 1), linear(v) = int weight dv, its inverse
+/// linear_inverse(l) (saturating), and exact_integral(v0, v, value): false where the odds integral has no special form.
+template <class Scalar, class Path>
+class FactorizedAttentionSide {
+ public:
+  FactorizedAttentionSide(const BlockTask<Scalar>& task, Path path)
+      : ratio_(task.informative / task.noise), path_(std::move(path)) {
+    using std::log;
+    // Odds below epsilon^1.5 next to the linear part, and e-foldings that far below the top, change no digit of T.
+    depth_ = Scalar(-1.5) * log(std::numeric_limits<Scalar>::epsilon()) + Scalar(5);
+    floor_ = -depth_ - log(ratio_);
+    top_ = Scalar(0.69) * Scalar(std::numeric_limits<Scalar>::max_exponent);
+  }
+  AttentionStep<Scalar> at(const Scalar& v) const {
+    using std::exp;
+    const Scalar score = path_.score(v);
+    const Scalar odds = ratio_ * exp(score);
+    return {score, path_.score_slope(v), odds, path_.linear(v) + ratio_ * integral(v),
+            path_.weight(v) * (odds + Scalar(1))};
+  }
+  Scalar displacement_of_score(const Scalar& score) const { return path_.displacement(score); }
+
+  /// Newton's method on log(T / rise), which is nearly straight where T is nearly linear and where it is exponential.
+  Scalar displacement(const Scalar& rise) const {
+    using std::abs;
+    using std::log;
+    if (rise == Scalar(0)) return Scalar(0);
+    const Scalar sign = rise > Scalar(0) ? Scalar(1) : Scalar(-1);
+    // The odds only add to T: its linear part alone needs the longest way.
+    Scalar far = abs(path_.linear_inverse(rise));
+    Scalar guess = far;
+    if (rise > Scalar(0)) {
+      if (path_.score(far) > top_ || !(far < std::numeric_limits<Scalar>::max())) far = path_.displacement(top_);
+      const Scalar slope = at(Scalar(0)).rise_slope;
+      guess = rise / slope < far ? Scalar(rise / slope) : far;
+      const Scalar size = Scalar(3) + rise / (path_.weight(guess) * ratio_);
+      const Scalar exponential = log(size) + log(log(size));
+      if (exponential < path_.score(guess) && exponential > path_.score(Scalar(0))) {
+        guess = path_.displacement(exponential);
+      }
+    }
+    return sign * increasing_root(
+                      [&](const Scalar& distance) -> ValueAndSlope<Scalar> {
+                        const AttentionStep<Scalar> step = at(Scalar(sign * distance));
+                        return {Scalar(log(step.rise / rise)), Scalar(sign * step.rise_slope / step.rise)};
+                      },
+                      Scalar(0), far, guess);
+  }
+
+ private:
+  /// int_0^v e^{q} weight dv': special functions where the path has them and the ends are apart, else panels.
+  Scalar integral(const Scalar& v) const {
+    if (v == Scalar(0)) return Scalar(0);
+    const Scalar q0 = path_.score(Scalar(0));
+    const Scalar q = path_.score(v);
+    Scalar value;
+    if (path_.exact_integral(v, q0, q, value)) return value;
+    const auto integrand = [this](const Scalar& u) -> Scalar {
+      using std::exp;
+      return exp(path_.score(u)) * path_.weight(u);
+    };
+    // From the low end of the score upwards, leaving out what is too far below the top to count.
+    Scalar low = v > Scalar(0) ? Scalar(0) : v;
+    const Scalar high = v > Scalar(0) ? v : Scalar(0);
+    const Scalar top = v > Scalar(0) ? q : q0;
+    Scalar cut = top - depth_;
+    if (cut < floor_) cut = floor_;
+    if (top <= cut) return Scalar(0);
+    if (path_.score(low) < cut) {
+      const Scalar trimmed = path_.displacement(cut);
+      if (trimmed > low && trimmed < high) low = trimmed;
+    }
+    const Scalar variation = Scalar(0.6 * panel_variation<Scalar>());
+    Scalar sum(0);
+    while (low < high) {
+      Scalar width = variation / path_.score_slope(low);
+      if (width > variation / Scalar(1.2)) width = variation / Scalar(1.2);
+      Scalar next = low + width;
+      if (next >= high || next == low) next = high;
+      sum += integrate_panel(integrand, low, next);
+      low = next;
+    }
+    return v > Scalar(0) ? sum : Scalar(-sum);
+  }
+
+  Scalar ratio_, depth_, floor_, top_;
+  Path path_;
+};
+
+/// q = q0 e^{+-v}: the sign of q never changes. weight = |q|^{1-p} / K.
+template <class Scalar>
+class PowerPath {
+ public:
+  PowerPath(const Scalar& start, const Scalar& power, const Scalar& factor)
+      : start_(start), sign_(start > Scalar(0) ? Scalar(1) : Scalar(-1)), excess_(power - Scalar(1)) {
+    using std::abs;
+    using std::pow;
+    balanced_ = excess_ == Scalar(0);
+    weight_ = balanced_ ? Scalar(Scalar(1) / factor) : Scalar(pow(abs(start), -excess_) / factor);
+    if (balanced_) exponential_integral_ = exponential_integral(start);
+  }
+  Scalar score(const Scalar& v) const {
+    using std::exp;
+    return start_ * exp(sign_ * v);
+  }
+  Scalar score_slope(const Scalar& v) const { return sign_ * score(v); }
+  Scalar displacement(const Scalar& score) const {
+    using std::log;
+    return sign_ * log(score / start_);
+  }
+  Scalar weight(const Scalar& v) const {
+    using std::exp;
+    return balanced_ ? weight_ : Scalar(weight_ * exp(-sign_ * excess_ * v));
+  }
+  Scalar linear(const Scalar& v) const {
+    using std::expm1;
+    if (balanced_) return weight_ * v;
+    return -sign_ * weight_ * expm1(Scalar(-sign_ * excess_ * v)) / excess_;
+  }
+  Scalar linear_inverse(const Scalar& l) const {
+    using std::log1p;
+    if (balanced_) return l / weight_;
+    const Scalar x = -sign_ * l * excess_ / weight_;
+    return x > Scalar(-1) ? Scalar(-sign_ * log1p(x) / excess_) : std::numeric_limits<Scalar>::infinity();
+  }
+  bool exact_integral(const Scalar& v, const Scalar& q0, const Scalar& q, Scalar& value) const {
+    using std::abs;
+    using std::log;
+    if (!balanced_ || (abs(v) <= Scalar(1) && abs(q - q0) <= Scalar(2))) return false;
+    // Towards 0 from below Ei(q) = gamma + log|q| + q + ...: log|q| is known even where q itself underflows.
+    const Scalar end = sign_ < Scalar(0) && -q < std::numeric_limits<Scalar>::epsilon()
+                           ? Scalar(boost::math::constants::euler<Scalar>() + log(-start_) - v)
+                           : exponential_integral(q);
+    value = sign_ * weight_ * (end - exponential_integral_);
+    return true;
+  }
+
+ private:
+  static Scalar exponential_integral(const Scalar& q) {
+    using namespace boost::math::policies;
+    using quiet = policy<overflow_error<ignore_error>, underflow_error<ignore_error>, promote_double<false>,
+                         promote_float<false>>;
+    return boost::math::expint(q, quiet());
+  }
+  Scalar start_, sign_, excess_, weight_, exponential_integral_{};
+  bool balanced_;
+};
+
+/// q = (a/k) sinh(u0 + v), a = s^2 |lambda|, k = 2 sigma s: crosses 0 freely. weight = 1/k.
+template <class Scalar>
+class HyperbolicPath {
+ public:
+  HyperbolicPath(const Scalar& start, const Scalar& a, const Scalar& k) : ratio_(a / k), weight_(Scalar(1) / k) {
+    using std::asinh;
+    origin_ = asinh(Scalar(start / ratio_));
+    start_ = start;
+    cosh_ = slope_at(start);
+  }
+  Scalar score(const Scalar& v) const {
+    using std::sinh;
+    // sinh(u0 + v) - sinh(u0) = 2 sinh(v/2) cosh(u0 + v/2), cosh(u0 + h) = cosh u0 cosh h + sinh u0 sinh h.
+    using std::cosh;
+    const Scalar half = v / Scalar(2);
+    const Scalar s = sinh(half);
+    return start_ + Scalar(2) * s * (cosh_ * cosh(half) + start_ * s);
+  }
+  Scalar score_slope(const Scalar& v) const { return slope_at(score(v)); }
+  Scalar displacement(const Scalar& score) const {
+    using std::asinh;
+    // asinh x - asinh y = asinh(x sqrt(1+y^2) - y sqrt(1+x^2)), written without cancellation.
+    const Scalar sum = start_ * slope_at(score) + score * cosh_;
+    const Scalar x = score / ratio_, y = start_ / ratio_;
+    if (score * start_ > Scalar(0)) return asinh(Scalar((x - y) * (x + y) / (sum / (ratio_ * ratio_))));
+    return asinh(x) - origin_;
+  }
+  Scalar weight(const Scalar& /*v*/) const { return weight_; }
+  Scalar linear(const Scalar& v) const { return weight_ * v; }
+  Scalar linear_inverse(const Scalar& l) const { return l / weight_; }
+  bool exact_integral(const Scalar&, const Scalar&, const Scalar&, Scalar&) const { return false; }
+
+ private:
+  Scalar slope_at(const Scalar& q) const {
+    using std::sqrt;
+    return sqrt(ratio_ * ratio_ + q * q);
+  }
+  Scalar ratio_, weight_, origin_, start_, cosh_;
+};
+
+}  // namespace detail
+
+/// Balanced: v = log(q / q0) (its negative below 0), T = (h(q) - h(q0)) / (2 sigma s), h = (m/n) Ei(q) + log|q|;
+/// inverted by a bracketed root.
+template <class Scalar>
+class AttentionSide<Scalar, Balanced> : public detail::FactorizedAttentionSide<Scalar, detail::PowerPath<Scalar>> {
+ public:
+  AttentionSide(const BlockTask<Scalar>& task, const Balanced& /*rate*/, const Scalar& start)
+      : detail::FactorizedAttentionSide<Scalar, detail::PowerPath<Scalar>>(
+            task, {start, Scalar(1), Scalar(2) * task.query_key_singular_value() * task.score_scale}) {}
+};
+
+/// Unbalanced: v = asinh(k q / a) - asinh(k q0 / a); T by quadrature, inverted by a bracketed root.
+template <class Scalar>
+class AttentionSide<Scalar, Unbalanced<Scalar>>
+    : public detail::FactorizedAttentionSide<Scalar, detail::HyperbolicPath<Scalar>> {
+ public:
+  AttentionSide(const BlockTask<Scalar>& task, const Unbalanced<Scalar>& rate, const Scalar& start)
+      : detail::FactorizedAttentionSide<Scalar, detail::HyperbolicPath<Scalar>>(
+            task, {start, task.score_scale * task.score_scale * (rate.lambda < Scalar(0) ? -rate.lambda : rate.lambda),
+                   Scalar(2) * task.query_key_singular_value() * task.score_scale}) {}
+};
+
+/// N factors: v = log(q / q0), T by quadrature, inverted by a bracketed root; N = 1 is the collapsed side.
+template <class Scalar>
+class AttentionSide<Scalar, FactorProduct> {
+ public:
+  AttentionSide(const BlockTask<Scalar>& task, const FactorProduct& rate, const Scalar& start)
+      : collapsed_(rate.factors == 1),
+        one_(task, Collapsed{}, start),
+        many_(task, {collapsed_ ? Scalar(1) : start, collapsed_ ? Scalar(1) : rate.template exponent<Scalar>(),
+                     factor(task, rate)}) {}
+  AttentionStep<Scalar> at(const Scalar& v) const { return collapsed_ ? one_.at(v) : many_.at(v); }
+  Scalar displacement(const Scalar& rise) const {
+    return collapsed_ ? one_.displacement(rise) : many_.displacement(rise);
+  }
+  Scalar displacement_of_score(const Scalar& score) const {
+    return collapsed_ ? one_.displacement_of_score(score) : many_.displacement_of_score(score);
+  }
+
+ private:
+  /// s^2 rho_QK = N s^2 (sigma / s)^p |q|^p
+  static Scalar factor(const BlockTask<Scalar>& task, const FactorProduct& rate) {
+    using std::pow;
+    const Scalar s = task.score_scale;
+    return Scalar(rate.factors) * s * s *
+           pow(Scalar(task.query_key_singular_value() / s), rate.template exponent<Scalar>());
+  }
+  bool collapsed_;
+  AttentionSide<Scalar, Collapsed> one_;
+  detail::FactorizedAttentionSide<Scalar, detail::PowerPath<Scalar>> many_;
+};
+
+}  // namespace qkflow
