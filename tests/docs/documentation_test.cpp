@@ -9,7 +9,8 @@
 //   <!-- output: qkflow flow --help -->               what build/.../examples/qkflow prints; a line `...` in the block
 //                                                     stands for any number of lines
 //
-// A block of C++ without such a line is an error, and so is a relative link to a file that is not there.
+// A block of C++ without such a line is an error, and so are a relative link to a file that is not there, a header
+// named in backticks that does not exist, and a source key that the bibliography lacks.
 
 #include <algorithm>
 #include <array>
@@ -18,6 +19,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -162,6 +164,19 @@ std::vector<std::string> link_targets(const Lines& lines) {
   return targets;
 }
 
+/// All matches of the pattern's first group.
+std::vector<std::string> found_in(const std::string& text, const char* pattern) {
+  const std::regex regex(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), regex), end; match != end; ++match) {
+    found.push_back((*match)[1]);
+  }
+  return found;
+}
+
+constexpr const char* source_key = R"(\[([A-Z][A-Za-z]+[0-9][0-9])\])";
+constexpr const char* header_name = R"(`(?:(?:include/)?qkflow/)?([a-z_]+/[a-z0-9_/]+\.hpp)`)";
+
 }  // namespace
 
 TEST_CASE("every block of code and output in the documentation is the real one") {
@@ -183,6 +198,31 @@ TEST_CASE("every relative link in the documentation leads to a file") {
     for (const auto& target : link_targets(read_lines(page))) {
       INFO(page.string() << ": " << target);
       CHECK(fs::exists(page.parent_path() / target));
+    }
+  }
+}
+
+TEST_CASE("every header named in the documentation exists") {
+  const fs::path root = QKFLOW_SOURCE_DIR;
+  for (const auto& page : pages()) {
+    for (const auto& header : found_in(join(read_lines(page)), header_name)) {
+      INFO(page.string() << ": " << header);
+      CHECK((fs::exists(root / "include" / "qkflow" / header) || fs::exists(root / header)));
+    }
+  }
+}
+
+TEST_CASE("every source key in headers and documentation is in the bibliography") {
+  const fs::path root = QKFLOW_SOURCE_DIR;
+  const std::string bibliography = join(read_lines(root / "docs" / "bibliography.md"));
+  std::vector<fs::path> files = pages();
+  for (const auto& entry : fs::recursive_directory_iterator(root / "include")) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  for (const auto& file : files) {
+    for (const auto& key : found_in(join(read_lines(file)), source_key)) {
+      INFO(file.string() << ": " << key);
+      CHECK(bibliography.find("**[" + key + "]**") != std::string::npos);
     }
   }
 }
@@ -211,6 +251,12 @@ TEST_CASE("dots in a shown output stand for any number of lines") {
   CHECK(matches({"a", "...", "b", "...", "c"}, printed));
   CHECK_FALSE(matches({"a", "...", "b"}, printed));
   CHECK_FALSE(matches({"a", "b"}, printed));
+}
+
+TEST_CASE("source keys and header names are recognized") {
+  CHECK(found_in("as in [Hairer06] and [1], x[AB1]", source_key) == std::vector<std::string>{"Hairer06"});
+  CHECK(found_in("`flow/solve.hpp`, `qkflow/math/roots.hpp`, flow/x.hpp", header_name) ==
+        std::vector<std::string>{"flow/solve.hpp", "math/roots.hpp"});
 }
 
 TEST_CASE("links are read past code") {
