@@ -25,87 +25,106 @@ namespace qkflow {
 // OutputSide is S and its inverse, AttentionSide is T and its inverse. Both work with differences from a start, so
 // that no digits are lost however little a circuit has moved.
 
-/// S for x = |o| (S is even): `gain(x0, x)` = S(x) - S(x0), and `after(x0, gain)`, the x >= 0 with that gain.
+/// S along the path that starts at o0, as a function of the advance delta = o - o0 >= 0. `gain(delta)` = S(o) - S(o0);
+/// `advance(gain)` is its inverse on the side of the start (S is even in o, so that a gain is taken twice by a path
+/// that crosses 0), and `advance_across(gain)` the one at o >= 0.
 template <class Scalar, class OvRate>
 class OutputSide;
+
+namespace detail {
+
+/// The output circuits whose path may cross 0: o0^2 + `square_gain` is the square at the end.
+template <class Scalar>
+Scalar signed_advance(const Scalar& start, const Scalar& square_gain, bool across) {
+  using std::abs;
+  using std::sqrt;
+  const Scalar square = start * start + square_gain;
+  const Scalar root = square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
+  if (start < Scalar(0) && across) return root - start;
+  return abs(square_gain) / (root + abs(start));  // |root - |o0||, without cancellation
+}
+
+}  // namespace detail
 
 template <class Scalar>
 class OutputSide<Scalar, Collapsed> {  // S = o^2 / 2
  public:
-  OutputSide(const Collapsed& /*rate*/, const Scalar& /*sigma*/) {}
-  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) * (x + x0) / Scalar(2); }
-  Scalar after(const Scalar& x0, const Scalar& gain) const {
-    using std::sqrt;
-    const Scalar square = x0 * x0 + Scalar(2) * gain;
-    return square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
+  OutputSide(const Collapsed& /*rate*/, const Scalar& /*sigma*/, const Scalar& start) : start_(start) {}
+  Scalar gain(const Scalar& delta) const { return delta * (start_ + delta / Scalar(2)); }
+  Scalar advance(const Scalar& gain) const { return detail::signed_advance(start_, Scalar(Scalar(2) * gain), false); }
+  Scalar advance_across(const Scalar& gain) const {
+    return detail::signed_advance(start_, Scalar(Scalar(2) * gain), true);
   }
+
+ private:
+  Scalar start_;
 };
 
 template <class Scalar>
 class OutputSide<Scalar, Balanced> {  // S = |o| / (2 sigma)
  public:
-  OutputSide(const Balanced& /*rate*/, const Scalar& sigma) : two_sigma_(Scalar(2) * sigma) {}
-  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) / two_sigma_; }
-  Scalar after(const Scalar& x0, const Scalar& gain) const {
-    const Scalar x = x0 + two_sigma_ * gain;
-    return x > Scalar(0) ? x : Scalar(0);
-  }
+  OutputSide(const Balanced& /*rate*/, const Scalar& sigma, const Scalar& start)
+      : signed_two_sigma_(start < Scalar(0) ? Scalar(-2) * sigma : Scalar(2) * sigma) {}
+  Scalar gain(const Scalar& delta) const { return delta / signed_two_sigma_; }
+  Scalar advance(const Scalar& gain) const { return signed_two_sigma_ * gain; }
+  Scalar advance_across(const Scalar& gain) const { return advance(gain); }
 
  private:
-  Scalar two_sigma_;
+  Scalar signed_two_sigma_;
 };
 
 template <class Scalar>
 class OutputSide<Scalar, Unbalanced<Scalar>> {  // S = sqrt(lambda^2 + k^2 o^2) / k^2, k = 2 sigma
  public:
-  OutputSide(const Unbalanced<Scalar>& rate, const Scalar& sigma)
-      : lambda_square_(rate.lambda * rate.lambda), k_square_(Scalar(4) * sigma * sigma) {}
-  Scalar gain(const Scalar& x0, const Scalar& x) const { return (x - x0) * (x + x0) / (root(x0) + root(x)); }
-  Scalar after(const Scalar& x0, const Scalar& gain) const {
-    using std::sqrt;
-    const Scalar square = x0 * x0 + gain * (Scalar(2) * root(x0) + k_square_ * gain);
-    return square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
+  OutputSide(const Unbalanced<Scalar>& rate, const Scalar& sigma, const Scalar& start)
+      : start_(start), lambda_square_(rate.lambda * rate.lambda), k_square_(Scalar(4) * sigma * sigma) {
+    root_ = root(start);
   }
+  Scalar gain(const Scalar& delta) const {
+    return delta * (Scalar(2) * start_ + delta) / (root_ + root(Scalar(start_ + delta)));
+  }
+  Scalar advance(const Scalar& gain) const { return detail::signed_advance(start_, square_gain(gain), false); }
+  Scalar advance_across(const Scalar& gain) const { return detail::signed_advance(start_, square_gain(gain), true); }
 
  private:
-  Scalar root(const Scalar& x) const {
+  Scalar root(const Scalar& o) const {
     using std::sqrt;
-    return sqrt(lambda_square_ + k_square_ * x * x);
+    return sqrt(lambda_square_ + k_square_ * o * o);
   }
-  Scalar lambda_square_, k_square_;
+  Scalar square_gain(const Scalar& gain) const { return gain * (Scalar(2) * root_ + k_square_ * gain); }
+  Scalar start_, lambda_square_, k_square_, root_;
 };
 
 template <class Scalar>
-class OutputSide<Scalar, FactorProduct> {  // S = |o|^{2/N} / (2 sigma^p), p = 2 - 2/N
+class OutputSide<Scalar, FactorProduct> {  // S = |o|^{2/N} / (2 sigma^p), p = 2 - 2/N; N = 1 is the collapsed side
  public:
-  OutputSide(const FactorProduct& rate, const Scalar& sigma)
-      : power_(Scalar(2) / Scalar(rate.factors)),
-        scale_(Scalar(2) * sigma_power(sigma, rate.template exponent<Scalar>())) {}
-  Scalar gain(const Scalar& x0, const Scalar& x) const {
-    using std::exp;
+  OutputSide(const FactorProduct& rate, const Scalar& sigma, const Scalar& start)
+      : collapsed_(rate.factors == 1),
+        one_(Collapsed{}, sigma, start),
+        start_(start),
+        power_(Scalar(2) / Scalar(rate.factors)) {
+    using std::abs;
+    using std::pow;
+    start_gain_ = pow(abs(start), power_) / (Scalar(2) * pow(sigma, rate.template exponent<Scalar>()));
+  }
+  Scalar gain(const Scalar& delta) const {
     using std::expm1;
-    using std::log;
-    using std::pow;
-    if (x0 == Scalar(0)) return pow(x, power_) / scale_;
-    if (x == Scalar(0)) return -pow(x0, power_) / scale_;
-    return pow(x0, power_) * expm1(Scalar(power_ * log(x / x0))) / scale_;
-  }
-  Scalar after(const Scalar& x0, const Scalar& gain) const {
-    using std::exp;
     using std::log1p;
-    using std::pow;
-    if (x0 == Scalar(0)) return gain > Scalar(0) ? Scalar(pow(scale_ * gain, Scalar(1) / power_)) : Scalar(0);
-    const Scalar relative = scale_ * gain / pow(x0, power_);
-    if (!(relative > Scalar(-1))) return Scalar(0);
-    return x0 * exp(Scalar(log1p(relative) / power_));
+    return collapsed_ ? one_.gain(delta) : Scalar(start_gain_ * expm1(Scalar(power_ * log1p(Scalar(delta / start_)))));
   }
+  Scalar advance(const Scalar& gain) const {
+    using std::expm1;
+    using std::log1p;
+    if (collapsed_) return one_.advance(gain);
+    const Scalar relative = gain / start_gain_;
+    return relative > Scalar(-1) ? Scalar(start_ * expm1(Scalar(log1p(relative) / power_))) : Scalar(-start_);
+  }
+  Scalar advance_across(const Scalar& gain) const { return collapsed_ ? one_.advance_across(gain) : advance(gain); }
 
  private:
-  static Scalar sigma_power(const Scalar& sigma, const Scalar& p) {
-    using std::pow;
-    return pow(sigma, p);
-  }
-  Scalar power_, scale_;
+  bool collapsed_;
+  OutputSide<Scalar, Collapsed> one_;
+  Scalar start_, power_, start_gain_;
 };
 
 /// One point of the attention circuit's path, as a function of its displacement v.
@@ -118,6 +137,14 @@ struct AttentionStep {
   Scalar rise_slope;   ///< dT/dv, above 0
 };
 
+namespace detail {
+/// A little below the logarithm of the largest number.
+template <class Scalar>
+constexpr double log_range() {
+  return 0.69 * std::numeric_limits<Scalar>::max_exponent;
+}
+}  // namespace detail
+
 /// T along the path that starts at q0, as a function of a displacement v with v(q0) = 0, increasing in q, chosen for
 /// each rate factor so that everything is smooth in it. `at(v)` evaluates; `displacement(rise)` inverts;
 /// `displacement_of_score(q)` is v(q).
@@ -128,7 +155,7 @@ class AttentionSide;
 template <class Scalar>
 class AttentionSide<Scalar, Collapsed> {
  public:
-  AttentionSide(const BlockTask<Scalar>& task, const Collapsed& /*rate*/, const Scalar& start)
+  AttentionSide(const BlockTask<Scalar>& task, Collapsed /*rate*/, const Scalar& start)
       : start_(start), scale_square_(task.score_scale * task.score_scale) {
     using std::exp;
     using std::log;
@@ -146,6 +173,10 @@ class AttentionSide<Scalar, Collapsed> {
     return exponential_displacement(weight_, Scalar(rise * scale_square_), log_weight_);
   }
   Scalar displacement_of_score(const Scalar& score) const { return score - start_; }
+  /// A displacement no path needs to pass: the odds end there with the range of Scalar.
+  Scalar highest() const {
+    return Scalar(detail::log_range<Scalar>()) - (log_weight_ > Scalar(0) ? log_weight_ : Scalar(0));
+  }
 
  private:
   Scalar start_, scale_square_, log_weight_, weight_;
@@ -165,7 +196,7 @@ class FactorizedAttentionSide {
     // Odds below epsilon^1.5 next to the linear part, and e-foldings that far below the top, change no digit of T.
     depth_ = Scalar(-1.5) * log(std::numeric_limits<Scalar>::epsilon()) + Scalar(5);
     floor_ = -depth_ - log(ratio_);
-    top_ = Scalar(0.69) * Scalar(std::numeric_limits<Scalar>::max_exponent);
+    top_ = Scalar(log_range<Scalar>());
   }
   AttentionStep<Scalar> at(const Scalar& v) const {
     using std::exp;
@@ -175,6 +206,10 @@ class FactorizedAttentionSide {
             path_.weight(v) * (odds + Scalar(1))};
   }
   Scalar displacement_of_score(const Scalar& score) const { return path_.displacement(score); }
+  Scalar highest() const {
+    return path_.score(Scalar(0)) < Scalar(0) && path_.keeps_sign() ? std::numeric_limits<Scalar>::infinity()
+                                                                    : path_.displacement(top_);
+  }
 
   /// Newton's method on log(T / rise), which is nearly straight where T is nearly linear and where it is exponential.
   Scalar displacement(const Scalar& rise) const {
@@ -260,6 +295,7 @@ class PowerPath {
     return start_ * exp(sign_ * v);
   }
   Scalar score_slope(const Scalar& v) const { return sign_ * score(v); }
+  static constexpr bool keeps_sign() { return true; }
   Scalar displacement(const Scalar& score) const {
     using std::log;
     return sign_ * log(score / start_);
@@ -283,9 +319,9 @@ class PowerPath {
     using std::abs;
     using std::log;
     if (!balanced_ || (abs(v) <= Scalar(1) && abs(q - q0) <= Scalar(2))) return false;
-    // Towards 0 from below Ei(q) = gamma + log|q| + q + ...: log|q| is known even where q itself underflows.
-    const Scalar end = sign_ < Scalar(0) && -q < std::numeric_limits<Scalar>::epsilon()
-                           ? Scalar(boost::math::constants::euler<Scalar>() + log(-start_) - v)
+    // Towards 0, Ei(q) = gamma + log|q| + q + ...: log|q| is known even where q itself underflows.
+    const Scalar end = abs(q) < std::numeric_limits<Scalar>::epsilon()
+                           ? Scalar(boost::math::constants::euler<Scalar>() + log(abs(start_)) + sign_ * v)
                            : exponential_integral(q);
     value = sign_ * weight_ * (end - exponential_integral_);
     return true;
@@ -321,6 +357,7 @@ class HyperbolicPath {
     return start_ + Scalar(2) * s * (cosh_ * cosh(half) + start_ * s);
   }
   Scalar score_slope(const Scalar& v) const { return slope_at(score(v)); }
+  static constexpr bool keeps_sign() { return false; }
   Scalar displacement(const Scalar& score) const {
     using std::asinh;
     // asinh x - asinh y = asinh(x sqrt(1+y^2) - y sqrt(1+x^2)), written without cancellation.
@@ -349,7 +386,7 @@ class HyperbolicPath {
 template <class Scalar>
 class AttentionSide<Scalar, Balanced> : public detail::FactorizedAttentionSide<Scalar, detail::PowerPath<Scalar>> {
  public:
-  AttentionSide(const BlockTask<Scalar>& task, const Balanced& /*rate*/, const Scalar& start)
+  AttentionSide(const BlockTask<Scalar>& task, Balanced /*rate*/, const Scalar& start)
       : detail::FactorizedAttentionSide<Scalar, detail::PowerPath<Scalar>>(
             task, {start, Scalar(1), Scalar(2) * task.query_key_singular_value() * task.score_scale}) {}
 };
@@ -381,6 +418,7 @@ class AttentionSide<Scalar, FactorProduct> {
   Scalar displacement_of_score(const Scalar& score) const {
     return collapsed_ ? one_.displacement_of_score(score) : many_.displacement_of_score(score);
   }
+  Scalar highest() const { return collapsed_ ? one_.highest() : many_.highest(); }
 
  private:
   /// s^2 rho_QK = N s^2 (sigma / s)^p |q|^p
