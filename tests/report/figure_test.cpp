@@ -45,6 +45,21 @@ TEST_CASE("gnuplot_script: a legend in the last cell makes room for it") {
   CHECK_THAT(gnuplot_script(figure), !Contains("set key at"));
 }
 
+TEST_CASE("gnuplot_script: curves of one title share a legend entry that shows both marks") {
+  Figure figure = two_panels();
+  for (Panel& panel : figure.panels) {
+    panel.curves[1].title = panel.curves[0].title;
+    panel.curves[1].style = panel.curves[0].style;
+    panel.curves[1].every = 5;
+  }
+  figure.note = "first line\nsecond";
+  const std::string script = gnuplot_script(figure);
+  CHECK_THAT(script, Contains("plot NaN with linespoints pointnumber 8 linetype 1 title \"r = 0.1\""));
+  CHECK_THAT(script, !Contains("plot NaN with points"));
+  CHECK_THAT(script, Contains("\"f.csv\" every 5 using"));
+  CHECK_THAT(script, Contains("set label 1 \"first line\\nsecond\""));
+}
+
 TEST_CASE("gnuplot_script: numbers keep their points under a locale with decimal commas") {
   const std::string plain = gnuplot_script(two_panels());
   const qkflow_test::CommaLocale comma;
@@ -66,7 +81,7 @@ TEST_CASE("figure styles differ in colour, dash and symbol at once") {
 }
 
 TEST_CASE("gnuplot_quoted escapes what would end the string") {
-  CHECK(gnuplot_quoted("a\"b\\c\nd") == "\"a\\\"b\\\\c d\"");
+  CHECK(gnuplot_quoted("a\"b\\c\nd") == "\"a\\\"b\\\\c\\nd\"");
 }
 
 TEST_CASE("gnuplot_script refuses what cannot be drawn") {

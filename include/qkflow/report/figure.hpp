@@ -33,9 +33,10 @@ struct Curve {
   std::string data = {};       ///< the CSV file's name
   std::string x = {}, y = {};  ///< names of its columns
   std::string where = {};      ///< keeps the rows where this gnuplot condition holds (`where_equal`); empty: all
-  std::string title = {};      ///< in the legend; empty: not there
+  std::string title = {};      ///< in the legend; the same title twice: one entry with both marks; empty: none
   std::size_t style = 0;       ///< which of `figure_styles` (colour, dash and point symbol go together)
   Mark mark = Mark::line;
+  std::size_t every = 1;  ///< draws only each n-th row of the file
 };
 
 /// A set of axes with its curves.
@@ -57,6 +58,7 @@ struct Figure {
   double panel_height_cm = 3.6;
   double font_points = 7;
   Legend legend = Legend::above;
+  std::string note = {};  ///< a line under the legend
 };
 
 /// How a curve is drawn: told apart by colour, by dashes and by point symbol, so that grey print and any kind of colour
@@ -66,25 +68,24 @@ struct FigureStyle {
   std::string_view colour, dash, point;
 };
 
-inline constexpr std::array<FigureStyle, 7> figure_styles{{{"#0072B2", "1", "6"},
-                                                           {"#D55E00", "(8,2.5)", "4"},
-                                                           {"#009E73", "(4,1.5,1,1.5)", "8"},
-                                                           {"#CC79A7", "(2,1.2)", "10"},
-                                                           {"#000000", "(8,1.5,1,1.5,1,1.5)", "12"},
+inline constexpr std::array<FigureStyle, 7> figure_styles{{{"#0072B2", "1", "7"},
+                                                           {"#D55E00", "(8,2.5)", "5"},
+                                                           {"#009E73", "(4,1.5,1,1.5)", "9"},
+                                                           {"#CC79A7", "(2,1.2)", "11"},
+                                                           {"#000000", "(8,1.5,1,1.5,1,1.5)", "13"},
                                                            {"#56B4E9", "(5,2)", "2"},
                                                            {"#E69F00", "(1,1)", "1"}}};
-
-/// The library's version as text, "0.1.0".
-inline std::string version_text() {
-  return fmt::format("{}.{}.{}", QKFLOW_VERSION_MAJOR, QKFLOW_VERSION_MINOR, QKFLOW_VERSION_PATCH);
-}
 
 /// Text as a double-quoted gnuplot string.
 inline std::string gnuplot_quoted(std::string_view text) {
   std::string quoted = "\"";
   for (const char letter : text) {
+    if (letter == '\n') {
+      quoted += "\\n";
+      continue;
+    }
     if (letter == '"' || letter == '\\') quoted += '\\';
-    quoted += letter == '\n' ? ' ' : letter;
+    quoted += letter;
   }
   return quoted + "\"";
 }
@@ -109,19 +110,21 @@ class FigureGrid {
         width_(figure.width_cm),
         cell_height_(figure.panel_height_cm),
         unit_(figure.font_points / 7),
-        strip_(figure.legend == Figure::Legend::above ? 0.5 * unit_ : 0) {
+        line_(0.42 * unit_),
+        strip_(figure.legend == Figure::Legend::above ? (figure.note.empty() ? 1.2 : 2.1) * line_ : 0) {
     const std::size_t cells = figure.panels.size() + (figure.legend == Figure::Legend::last_cell ? 1 : 0);
     rows_ = (cells + columns_ - 1) / columns_;
   }
 
   double height() const { return cell_height_ * static_cast<double>(rows_) + strip_; }
-  double strip_fraction() const { return strip_ / height(); }
+  /// The height of a line of text, as a fraction of the page's.
+  double line() const { return line_ / height(); }
 
   PanelFrame frame(std::size_t panel) const {
     const double cell_width = width_ / static_cast<double>(columns_);
     const double x = cell_width * static_cast<double>(panel % columns_);
     const double y = cell_height_ * static_cast<double>(rows_ - 1 - panel / columns_);
-    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.22 * unit_) / width_, (y + 0.86 * unit_) / height(),
+    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.22 * unit_) / width_, (y + 0.9 * unit_) / height(),
             (y + cell_height_ - 0.42 * unit_) / height()};
   }
 
@@ -130,7 +133,8 @@ class FigureGrid {
   std::size_t rows_ = 0;
   double width_;
   double cell_height_;
-  double unit_;
+  double unit_;  // all room for text grows with the font; 1 is 7 points
+  double line_;
   double strip_;
 };
 
@@ -139,8 +143,10 @@ inline std::string axis_commands(char name, const Axis& axis) {
   std::string script = fmt::format("  set {}label {}\n", name, gnuplot_quoted(axis.label));
   script += axis.logarithmic ? fmt::format("  set logscale {0} 10\n  set format {0} \"10^{{%T}}\"\n", name)
                              : fmt::format("  unset logscale {0}\n  set format {0} \"%g\"\n", name);
-  script += fmt::format("  set {}range [{}:{}] {}\n", name, bound(axis.low), bound(axis.high),
-                        axis.reversed ? "reverse" : "noreverse");
+  // gnuplot heeds "reverse" only where it chooses the range itself.
+  const bool swap = axis.reversed && axis.low && axis.high;
+  script += fmt::format("  set {}range [{}:{}] {}\n", name, bound(swap ? axis.high : axis.low),
+                        bound(swap ? axis.low : axis.high), axis.reversed && !swap ? "reverse" : "noreverse");
   script +=
       fmt::format("  set {}tics nomirror {}\n", name, axis.step ? fmt::format("{:.17g}", *axis.step) : "autofreq");
   return script;
@@ -162,40 +168,68 @@ inline std::string curve_command(const Curve& curve) {
     const std::string value = fmt::format("column({})", gnuplot_quoted(name));
     return curve.where.empty() ? "(" + value + ")" : fmt::format("({} ? {} : NaN)", curve.where, value);
   };
-  return fmt::format("{} using {}:{} with {} linetype {} notitle", gnuplot_quoted(curve.data), column(curve.x),
+  const std::string every = curve.every > 1 ? fmt::format(" every {}", curve.every) : "";
+  return fmt::format("{}{} using {}:{} with {} linetype {} notitle", gnuplot_quoted(curve.data), every, column(curve.x),
                      column(curve.y), mark_words(curve.mark), curve.style + 1);
+}
+
+/// The curves that give the legend its entries: the titled ones of the first panel, those of one title and style
+/// merged.
+inline std::vector<Curve> legend_entries(const Figure& figure) {
+  std::vector<Curve> entries;
+  for (const Curve& curve : figure.panels.front().curves) {
+    if (curve.title.empty()) continue;
+    const auto same = std::find_if(entries.begin(), entries.end(), [&](const Curve& entry) {
+      return entry.title == curve.title && entry.style == curve.style;
+    });
+    if (same == entries.end()) {
+      entries.push_back(curve);
+    } else if (same->mark != curve.mark) {
+      same->mark = Curve::Mark::line_and_points;
+    }
+  }
+  return entries;
 }
 
 /// Empty plots that carry nothing but the key. Above the panels each entry is a key of its own, evenly spaced: gnuplot
 /// would break a long row into two.
 inline std::string legend_commands(const Figure& figure, const FigureGrid& grid) {
-  if (figure.legend == Figure::Legend::none) return {};
-  std::vector<std::string> entries;
-  for (const Curve& curve : figure.panels.front().curves) {
-    if (curve.title.empty()) continue;
-    entries.push_back(fmt::format("NaN with {} linetype {} title {}", mark_words(curve.mark), curve.style + 1,
-                                  gnuplot_quoted(curve.title)));
-  }
-  if (entries.empty()) return {};
+  const std::vector<Curve> entries = legend_entries(figure);
+  if (figure.legend == Figure::Legend::none || entries.empty()) return {};
+  const auto plot = [](const Curve& entry) {
+    return fmt::format("NaN with {} linetype {} title {}", mark_words(entry.mark), entry.style + 1,
+                       gnuplot_quoted(entry.title));
+  };
   std::string script =
       "  # The legend\n"
       "  set lmargin at screen 0; set rmargin at screen 1; set bmargin at screen 0; set tmargin at screen 1\n"
       "  set title \"\"; unset border; unset tics; unset xlabel; unset ylabel; unset grid; unset logscale\n"
       "  set xrange [0:1] noreverse; set yrange [0:1] noreverse\n";
+  const auto label = [&](double x, double y, const char* justification) {
+    if (figure.note.empty()) return;
+    script += fmt::format("  set label 1 {} at screen {:.4f}, screen {:.4f} {}\n", gnuplot_quoted(figure.note), x, y,
+                          justification);
+  };
+  const double count = static_cast<double>(entries.size());
   if (figure.legend == Figure::Legend::above) {
+    label(0.5, 1 - 1.6 * grid.line(), "center");
     for (std::size_t i = 0; i < entries.size(); ++i) {
       script += fmt::format(
           "  set key at screen {:.4f}, screen {:.4f} center center Left reverse samplen 2 width -1\n  plot {}\n",
-          (static_cast<double>(i) + 0.5) / static_cast<double>(entries.size()), 1 - 0.5 * grid.strip_fraction(),
-          entries[i]);
+          (static_cast<double>(i) + 0.5) / count, 1 - 0.65 * grid.line(), plot(entries[i]));
+      if (i == 0) script += "  unset label\n";  // drawn once is enough
     }
   } else {
     const PanelFrame cell = grid.frame(figure.panels.size());
-    script += fmt::format(
-        "  set key at screen {:.4f}, screen {:.4f} left top vertical Left reverse samplen 3 spacing 1.3\n  plot {}\n",
-        cell.left, cell.top, fmt::join(entries, ", \\\n    "));
+    label(cell.left, cell.top - (count + 0.8) * grid.line(), "left");
+    script +=
+        fmt::format("  set key at screen {:.4f}, screen {:.4f} left top vertical Left reverse samplen 3 spacing 1.4\n",
+                    cell.left, cell.top);
+    std::string plots;
+    for (const Curve& entry : entries) plots += (plots.empty() ? "" : ", \\\n    ") + plot(entry);
+    script += "  plot " + plots + "\n";
   }
-  return script;
+  return script + "  unset label\n";
 }
 
 }  // namespace detail
@@ -274,17 +308,17 @@ do for [form in "svg png"] {{
   set multiplot
   set border 3 linewidth 0.6
   set tics nomirror scale 0.5 offset 0,0
-  set xtics offset 0,0.35; set ytics offset 0.5,0
-  set grid linecolor rgb "#e0e0e0" linewidth 0.5 dashtype 1
+  set xtics offset 0,0.2; set ytics offset 0.5,0
+  set grid linetype 1 linecolor rgb "#d8d8d8" linewidth 0.4 dashtype solid
   set title offset 0,-0.6
-  set xlabel offset 0,0.75; set ylabel offset 0.9,0
+  set xlabel offset 0,0.65; set ylabel offset 0.9,0
   unset key
 {body}
   unset multiplot
   unset output
 }}
 )",
-                     fmt::arg("description", description), fmt::arg("version", version_text()),
+                     fmt::arg("description", description), fmt::arg("version", version_text),
                      fmt::arg("name", figure.name), fmt::arg("quoted_name", gnuplot_quoted(figure.name)),
                      fmt::arg("width", figure.width_cm), fmt::arg("height", grid.height()),
                      fmt::arg("points", figure.font_points), fmt::arg("styles", styles), fmt::arg("body", body));

@@ -11,18 +11,18 @@
 
 namespace qkflow {
 
-/// Thrown by `throw_if_interrupted`: the user asked to stop. Programs say where their output is and exit 130.
+/// Thrown when the user asked to stop. The message says where output is, if there is any; programs exit 130.
 class Interrupted : public std::runtime_error {
  public:
-  Interrupted() : std::runtime_error("interrupted") {}
+  explicit Interrupted(const std::string& message = "interrupted") : std::runtime_error(message) {}
 };
 
 namespace detail {
-inline std::atomic<int> interrupt_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch lock-free atomics only");
+inline std::atomic<bool> interrupt_flag_value{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch lock-free atomics only");
 
 extern "C" inline void qkflow_handle_interrupt(int signal) {
-  if (interrupt_signal.exchange(signal) != 0) {
+  if (interrupt_flag_value.exchange(true)) {
     // Asked twice: give up politeness. The raised signal is delivered as soon as this handler returns.
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -30,8 +30,12 @@ extern "C" inline void qkflow_handle_interrupt(int signal) {
 }
 }  // namespace detail
 
-/// Whether Ctrl-C (or a polite kill, SIGTERM) has arrived while an `InterruptGuard` was alive. Cheap: one relaxed load.
-inline bool interrupted() noexcept { return detail::interrupt_signal.load(std::memory_order_relaxed) != 0; }
+/// Raised once Ctrl-C (or a polite kill, SIGTERM) has arrived while an `InterruptGuard` was alive:
+/// `SolveOptions::cancel` takes its address.
+inline const std::atomic<bool>& interrupt_flag() noexcept { return detail::interrupt_flag_value; }
+
+/// Whether the flag is raised. Cheap: one relaxed load.
+inline bool interrupted() noexcept { return interrupt_flag().load(std::memory_order_relaxed); }
 
 /// Call it where a long loop can stop cleanly. Throws `Interrupted`.
 inline void throw_if_interrupted() {
@@ -44,7 +48,7 @@ inline void throw_if_interrupted() {
 class InterruptGuard {
  public:
   InterruptGuard() {
-    detail::interrupt_signal = 0;
+    detail::interrupt_flag_value = false;
     struct sigaction action {};
     action.sa_handler = detail::qkflow_handle_interrupt;
     sigemptyset(&action.sa_mask);
@@ -59,7 +63,7 @@ class InterruptGuard {
   ~InterruptGuard() {
     sigaction(SIGINT, &previous_interrupt_, nullptr);
     sigaction(SIGTERM, &previous_terminate_, nullptr);
-    detail::interrupt_signal = 0;
+    detail::interrupt_flag_value = false;
   }
 
  private:
