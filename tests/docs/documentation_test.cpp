@@ -6,11 +6,12 @@
 //
 //   <!-- file: examples/first_steps.cpp -->           the whole file, without its SPDX lines
 //   <!-- file: examples/first_steps.cpp#solve -->     what stands between the lines `// [solve]` and `// [/solve]`
+//                                                     (`# [solve]` in CMake)
 //   <!-- output: qkflow flow --help -->               what build/.../examples/qkflow prints; a line `...` in the block
 //                                                     stands for any number of lines
 //
-// A block of C++ without such a line is an error, and so are a relative link to a file that is not there, a header
-// named in backticks that does not exist, and a source key that the bibliography lacks.
+// A block of C++ or CMake without such a line is an error, and so are a relative link to a file that is not there, a
+// header named in backticks that does not exist, and a source key that the bibliography lacks.
 
 #include <algorithm>
 #include <array>
@@ -80,11 +81,14 @@ std::optional<Lines> excerpt(const Lines& file, const std::string& region) {
     while (first != last && (first->starts_with("// SPDX-") || first->empty())) ++first;
     return Lines(first, last);
   }
-  const auto is_mark = [](const std::string& mark) {
-    return [mark](const std::string& line) { return line.substr(std::min(line.find("//"), line.size())) == mark; };
+  const auto find_mark = [&](const std::string& mark) {
+    return std::find_if(first, last, [&](const std::string& line) {
+      const std::string text = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+      return text == "// " + mark || text == "# " + mark;
+    });
   };
-  first = std::find_if(first, last, is_mark("// [" + region + "]"));
-  last = std::find_if(first, last, is_mark("// [/" + region + "]"));
+  first = find_mark("[" + region + "]");
+  last = find_mark("[/" + region + "]");
   if (last == file.end()) return std::nullopt;
   Lines shown(first + 1, last);
   std::size_t indent = std::string::npos;
@@ -131,8 +135,8 @@ std::string complaint(const Block& block, const fs::path& root, bool run_program
     if (!run_programs) return {};
     const std::string printed = output_of(block.source.substr(8));
     if (!matches(block.content, split(printed))) return "is not what was printed:\n" + printed;
-  } else if (block.language == "cpp") {
-    return "is C++ that names no file it was taken from";
+  } else if (block.language == "cpp" || block.language == "cmake") {
+    return "is code that names no file it was taken from";
   }
   return {};
 }
@@ -241,6 +245,7 @@ TEST_CASE("a region is cut out without its indentation") {
   const Lines file{"int main() {", "  // [one]", "  first();", "", "    second();", "  // [/one]", "}"};
   CHECK(excerpt(file, "one") == Lines{"first();", "", "  second();"});
   CHECK_FALSE(excerpt(file, "two").has_value());
+  CHECK(excerpt({"# [use]", "add(x)", "# [/use]"}, "use") == Lines{"add(x)"});
   CHECK(excerpt({"// SPDX-License-Identifier: MIT", "", "int x;"}, "") == Lines{"int x;"});
 }
 
