@@ -43,76 +43,61 @@ class ClosedForm {
       : flow_((check(flow, start), flow)),
         start_(start),
         ratio_(flow.rates.ratio() * flow.task.coupling()),
-        output_(flow.ov, flow.task.output_value_singular_value()),
+        output_(flow.ov, flow.task.output_value_singular_value(), start.mu_ov),
         attention_(flow.task, flow.qk, start.mu_qk) {}
 
   const Flow& flow() const { return flow_; }
   Point start() const { return flow_.point(start_.mu_ov, start_.mu_qk); }
 
-  /// mu_QK at a given mu_OV >= the start's.
-  Scalar score_at_output(const Scalar& mu_ov) const {
-    using std::abs;
-    const Scalar rise = ratio_ * output_.gain(abs(start_.mu_ov), abs(mu_ov));
-    return attention_.at(attention_.displacement(rise)).score;
-  }
-
   /// The state at which mu_OV has the given value. It must lie on the trajectory: at or above the start, and below 0
   /// where a balanced output circuit started below 0.
   Point at_output(const Scalar& mu_ov) const {
     require_on_trajectory("ClosedForm::at_output", mu_ov);
-    return flow_.point(mu_ov, score_at_output(mu_ov));
+    return flow_.point(mu_ov, step_after(Scalar(mu_ov - start_.mu_ov)).score);
   }
 
   /// The state at which the loss falls to `loss`: alpha(q) o = log((M-1)/(e^loss - 1)), one root.
   Point at_loss(const Scalar& loss) const {
     constexpr const char* name = "ClosedForm::at_loss";
+    using std::abs;
     require_positive(name, "loss", loss);
     const Scalar gap = logit_gap_at_loss(flow_.task.classes, loss);
     const Scalar start_gap = flow_.logit_gap(start_.mu_ov, start_.mu_qk);
-    const Scalar slack = Scalar(8) * std::numeric_limits<Scalar>::epsilon() * (start_gap < 0 ? -start_gap : start_gap);
     if (gap <= start_gap) {
-      if (gap >= start_gap - slack) return start();
+      if (start_gap - gap <= Scalar(8) * std::numeric_limits<Scalar>::epsilon() * abs(start_gap)) return start();
       throw_invalid(name, "loss", loss, "be at most the loss at the start, " + to_text(start().loss));
     }
     if (gap >= Scalar(0) && stays_below_zero()) {
       throw_invalid(name, "loss", loss,
                     "exceed log(classes): a factorized output circuit started at mu_ov < 0 never crosses 0");
     }
-    if (gap < Scalar(0)) return falling_to_gap(gap);
-    if (start_.mu_ov >= Scalar(0)) return rising_to_gap(attention_, start_.mu_ov, gap);
-    // Past the turning point the path is the one that starts there.
-    const Scalar turn = score_at_output(Scalar(0));
-    if (gap == Scalar(0)) return flow_.point(Scalar(0), turn);
-    return rising_to_gap(AttentionSide<Scalar, QkRate>(flow_.task, flow_.qk, turn), Scalar(0), gap);
+    // A path that starts below 0 comes back on its own trace: at mu_OV = -o0 the score is that of the start again.
+    const bool inside = abs(gap) < abs(start_gap) && start_.mu_ov < Scalar(0);
+    return inside ? between_signs(gap, loss) : rising(gap, loss);
   }
 
   /// The first state at which attention puts mass `alpha` on the informative tokens.
   Point at_attention(const Scalar& alpha) const {
-    using std::abs;
     using std::log;
     using std::log1p;
     constexpr const char* name = "ClosedForm::at_attention";
     if (!(alpha > Scalar(0)) || !(alpha < Scalar(1))) throw_invalid(name, "alpha", alpha, "lie between 0 and 1");
+    const char* reached = "be reached by the trajectory: mu_qk never takes the score it needs";
     const Scalar score = log(alpha) - log1p(-alpha) + log(flow_.task.noise / flow_.task.informative);
-    const char* unreachable = "be reached by the trajectory: mu_qk never takes the score it needs";
-    if (flow_.qk.saddle_at_zero() && !(score * start_.mu_qk > Scalar(0))) {
-      throw_invalid(name, "alpha", alpha, unreachable);
-    }
-    const Scalar v = attention_.displacement_of_score(score);
-    const Scalar gain = attention_.at(v).rise / ratio_;
-    const Scalar x0 = abs(start_.mu_ov);
+    if (flow_.qk.saddle_at_zero() && !(score * start_.mu_qk > Scalar(0))) throw_invalid(name, "alpha", alpha, reached);
+    const Scalar gain = attention_.at(attention_.displacement_of_score(score)).rise / ratio_;
     const bool falling = start_.mu_ov < Scalar(0);
     const bool beyond =
-        falling ? gain < output_.gain(x0, Scalar(0)) || (gain > Scalar(0) && stays_below_zero()) : gain < Scalar(0);
-    if (beyond) throw_invalid(name, "alpha", alpha, unreachable);
-    const Scalar x = output_.after(x0, gain);
-    return flow_.point(falling && gain <= Scalar(0) ? Scalar(-x) : x, score);
+        falling ? gain < output_.gain(-start_.mu_ov) || (gain > Scalar(0) && stays_below_zero()) : gain < Scalar(0);
+    if (beyond) throw_invalid(name, "alpha", alpha, reached);
+    const Scalar delta = falling && gain > Scalar(0) ? output_.advance_across(gain) : output_.advance(gain);
+    return flow_.point(Scalar(start_.mu_ov + delta), score);
   }
 
   /// The state at time t >= 0: the clock inverted by Newton's method, whose slope is the velocity itself.
   Point at_time(const Scalar& t) const {
     require_non_negative("ClosedForm::at_time", "t", t);
-    Clock clock = start_clock();
+    Clock clock;
     return advance(clock, t);
   }
 
@@ -120,18 +105,16 @@ class ClosedForm {
   /// `log_time_at_output` stays finite.
   Scalar time_at_output(const Scalar& mu_ov) const {
     using std::exp;
-    require_on_trajectory("ClosedForm::time_at_output", mu_ov);
-    const ScaledTime time = integrate_to(mu_ov);
-    if (time.exponent < Scalar(0.6) * Scalar(std::numeric_limits<Scalar>::max_exponent)) {
-      return time.value * exp(time.exponent);
-    }
     using std::log;
+    require_on_trajectory("ClosedForm::time_at_output", mu_ov);
+    const ScaledTime time = integrate_to(Scalar(mu_ov - start_.mu_ov));
+    if (time.exponent < Scalar(0.9 * detail::log_range<Scalar>())) return time.value * exp(time.exponent);
     return exp(Scalar(log(time.value) + time.exponent));
   }
   Scalar log_time_at_output(const Scalar& mu_ov) const {
     using std::log;
     require_on_trajectory("ClosedForm::log_time_at_output", mu_ov);
-    const ScaledTime time = integrate_to(mu_ov);
+    const ScaledTime time = integrate_to(Scalar(mu_ov - start_.mu_ov));
     return log(time.value) + time.exponent;
   }
   /// The time of a state returned by this object.
@@ -139,13 +122,12 @@ class ClosedForm {
 
   /// The states at the given times (ascending, from 0), in one pass of the clock.
   std::vector<TimedPoint<Scalar>> trajectory(const std::vector<Scalar>& times) const {
-    constexpr const char* name = "ClosedForm::trajectory";
     std::vector<TimedPoint<Scalar>> points;
     points.reserve(times.size());
-    Clock clock = start_clock();
+    Clock clock;
     Scalar last(0);
     for (const Scalar& t : times) {
-      require_at_least(name, "times", t, last);
+      require_at_least("ClosedForm::trajectory", "times", t, last);
       last = t;
       const Point p = advance(clock, t);
       points.push_back({t, p.mu_ov, p.mu_qk, p.alpha, p.loss});
@@ -155,9 +137,8 @@ class ClosedForm {
 
   /// T(q) - T(q0) - r c0 (S(o) - S(o0)), zero along the exact trajectory: how far a state (from a solver, say) is off.
   Scalar first_integral_residual(const Scalar& mu_ov, const Scalar& mu_qk) const {
-    using std::abs;
     return attention_.at(attention_.displacement_of_score(mu_qk)).rise -
-           ratio_ * output_.gain(abs(start_.mu_ov), abs(mu_ov));
+           ratio_ * output_.gain(Scalar(mu_ov - start_.mu_ov));
   }
 
  private:
@@ -192,173 +173,219 @@ class ClosedForm {
     }
   }
 
-  /// gap < 0: mu_OV < 0 rises towards 0 while mu_QK falls. The unknown is |mu_OV|, in logarithms.
-  Point falling_to_gap(const Scalar& gap) const {
-    using std::exp;
-    using std::log;
-    const Scalar target = log(-gap);
-    const Scalar high = -start_.mu_ov;
-    const Scalar low = -gap / flow_.alpha(start_.mu_qk);  // attention only falls on the way
-    const auto excess = [&](const Scalar& x) -> ValueAndSlope<Scalar> {
-      const AttentionStep<Scalar> step = attention_.at(attention_.displacement(ratio_ * output_.gain(high, x)));
-      const Scalar alpha = step.odds / (Scalar(1) + step.odds);
-      const Scalar score_by_output = ratio_ * step.score_slope / step.rise_slope * x / flow_.output_rate_factor(x);
-      return {Scalar(log(alpha * x) - target), Scalar(Scalar(1) / x + score_by_output / (Scalar(1) + step.odds))};
-    };
-    const Scalar x = increasing_root(excess, low < high ? low : high, high, low);
-    return flow_.point(Scalar(-x), score_at_output(Scalar(-x)));
+  /// The attention circuit where mu_OV = o0 + delta.
+  AttentionStep<Scalar> step_after(const Scalar& delta) const {
+    return attention_.at(attention_.displacement(Scalar(ratio_ * output_.gain(delta))));
+  }
+  /// d mu_QK / d mu_OV
+  Scalar direction(const AttentionStep<Scalar>& step, const Scalar& o) const {
+    return ratio_ * step.score_slope / step.rise_slope * o / flow_.output_rate_factor(o);
+  }
+  Point assemble(const Scalar& mu_ov, const AttentionStep<Scalar>& step, const Scalar& loss) const {
+    return {mu_ov, step.score, step.odds / (Scalar(1) + step.odds), loss};
   }
 
-  /// gap > 0, on a path that starts at x0 >= 0: the unknown is the displacement v of the attention circuit, in which
-  /// both circuits are explicit; log z(v) is increasing (and concave from x0 = 0, so that Newton cannot overshoot).
-  Point rising_to_gap(const AttentionSide<Scalar, QkRate>& attention, const Scalar& x0, const Scalar& gap) const {
-    using std::log;
-    const Scalar alpha0 = attention.at(Scalar(0)).odds / (Scalar(1) + attention.at(Scalar(0)).odds);
-    const Scalar nearest = gap > x0 ? gap : x0;  // attention is at most 1 ...
-    const Scalar farthest = gap / alpha0;        // ... and at least what it was
-    const Scalar low = attention.displacement(bounded_rise(x0, nearest));
-    const Scalar high = attention.displacement(bounded_rise(x0, farthest));
-    const Scalar target = log(gap);
-    Scalar alpha, output;
-    const auto evaluate = [&](const Scalar& v) -> ValueAndSlope<Scalar> {
-      const AttentionStep<Scalar> step = attention.at(v);
-      const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
-      alpha = step.odds * miss;
-      output = output_.after(x0, step.rise / ratio_);
-      const Scalar output_slope =
-          step.rise_slope / ratio_ * flow_.output_rate_factor(output) / (output * output);  // d log o / dv
-      return {Scalar(log(alpha * output) - target), Scalar(miss * step.score_slope + output_slope)};
-    };
-    const Scalar v = increasing_root(evaluate, low, high, low);
-    const AttentionStep<Scalar> step = attention.at(v);
-    output = output_.after(x0, step.rise / ratio_);
-    return flow_.point(output, step.score);
-  }
-
-  /// r c0 (S(x) - S(x0)), kept within the range of Scalar.
-  Scalar bounded_rise(const Scalar& x0, const Scalar& x) const {
-    const Scalar rise = ratio_ * output_.gain(x0, x);
-    const Scalar bound = std::numeric_limits<Scalar>::max() / Scalar(16);
-    return rise < bound ? rise : bound;
-  }
-
-  // The clock: panels over mu_OV, each short enough that no factor of the integrand changes by more than a few
-  // e-foldings, with Gauss-Legendre quadrature inside.
-
-  struct Clock {
-    Scalar output;    ///< mu_OV at the left end of the panel
-    Scalar t;         ///< time there
-    Scalar next;      ///< right end
-    Scalar duration;  ///< time across the panel
-    bool open;        ///< a panel is loaded
-  };
-  struct ScaledTime {
-    Scalar value, exponent;  ///< t = value e^exponent
-  };
-  struct Local {
-    Scalar score, gap, log_rate;  ///< what varies along the path
-    Scalar slope;                 ///< its total rate of variation in mu_OV
-  };
-
-  Local local(const Scalar& o, bool with_slope) const {
+  /// |gap| below the start's, start below 0: mu_OV lies between o0 and -o0. The unknown is |mu_OV|; close to o0, where
+  /// that loses the digits of the advance, the displacement of the attention circuit.
+  Point between_signs(const Scalar& gap, const Scalar& loss) const {
     using std::abs;
     using std::log;
-    const AttentionStep<Scalar> step =
-        attention_.at(attention_.displacement(ratio_ * output_.gain(abs(start_.mu_ov), abs(o))));
-    const Scalar alpha = step.odds / (Scalar(1) + step.odds);
-    const Scalar rate = flow_.output_rate_factor(o);
-    Local here{step.score, alpha * o, log(rate), Scalar(0)};
-    if (with_slope) {
-      const Scalar score_slope = ratio_ * step.score_slope / step.rise_slope * o / rate;
-      const Scalar rate_slope = flow_.ov.saddle_at_zero() ? Scalar(Scalar(2) / abs(o)) : Scalar(0);
-      here.slope = alpha + abs(score_slope) * (Scalar(1) + abs(here.gap) / (Scalar(1) + step.odds)) + rate_slope;
-    }
-    return here;
+    const Scalar size = -start_.mu_ov;
+    const Scalar sign = gap < Scalar(0) ? Scalar(-1) : Scalar(1);
+    if (gap == Scalar(0)) return assemble(Scalar(0), step_after(size), loss);
+    const Scalar target = log(abs(gap));
+    const auto excess = [&](const Scalar& x) -> ValueAndSlope<Scalar> {
+      const AttentionStep<Scalar> step = step_after(Scalar(size - x));
+      return {Scalar(log(x * step.odds / (Scalar(1) + step.odds)) - target),
+              Scalar(Scalar(1) / x + direction(step, x) / (Scalar(1) + step.odds))};
+    };
+    const Scalar low = abs(gap) / flow_.alpha(start_.mu_qk);  // attention only falls on the way to 0
+    const Scalar x = low < size ? increasing_root(excess, low, size, low) : size;
+    if (x < size / Scalar(2)) return assemble(Scalar(sign * x), step_after(Scalar(size - x)), loss);
+    const auto shortfall = [&](const Scalar& fall) -> ValueAndSlope<Scalar> {
+      const AttentionStep<Scalar> step = attention_.at(Scalar(-fall));
+      const Scalar here = size - output_.advance(Scalar(step.rise / ratio_));
+      const Scalar slope = step.score_slope / (Scalar(1) + step.odds) + output_slope(step, here);
+      return {Scalar(target - log(here * step.odds / (Scalar(1) + step.odds))), slope};
+    };
+    const Scalar guess = -attention_.displacement(Scalar(ratio_ * output_.gain(Scalar(size - x))));
+    const Scalar bottom = -attention_.displacement(Scalar(ratio_ * output_.gain(Scalar(size - size / Scalar(4)))));
+    const AttentionStep<Scalar> step = attention_.at(Scalar(-increasing_root(shortfall, Scalar(0), bottom, guess)));
+    return assemble(Scalar(sign * (size - output_.advance(Scalar(step.rise / ratio_)))), step, loss);
   }
 
+  /// d log|o| / dv
+  Scalar output_slope(const AttentionStep<Scalar>& step, const Scalar& o) const {
+    return step.rise_slope / ratio_ * flow_.output_rate_factor(o) / (o * o);
+  }
+
+  /// gap > 0 beyond |o0|: the unknown is the displacement v of the attention circuit, in which both circuits are
+  /// explicit; log z(v) is increasing (and concave from o0 = 0, so that Newton cannot overshoot).
+  Point rising(const Scalar& gap, const Scalar& loss) const {
+    using std::abs;
+    using std::log;
+    const Scalar size = abs(start_.mu_ov);
+    const Scalar nearest = gap > size ? gap : size;  // attention is at most 1
+    const Scalar shift = size - start_.mu_ov;        // 0, or the way to the mirror image of the start
+    const Scalar bound = std::numeric_limits<Scalar>::max() / Scalar(16);
+    const Scalar rise = ratio_ * output_.gain(Scalar(nearest - size + shift));
+    const Scalar low = attention_.displacement(rise < bound ? rise : bound);
+    const auto output = [&](const AttentionStep<Scalar>& step) -> Scalar {
+      return start_.mu_ov + output_.advance_across(Scalar(step.rise / ratio_));
+    };
+    const auto excess = [&](const Scalar& v) -> ValueAndSlope<Scalar> {
+      const AttentionStep<Scalar> step = attention_.at(v);
+      const Scalar o = output(step);
+      const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
+      return {Scalar(log(step.odds * miss * o / gap)), Scalar(miss * step.score_slope + output_slope(step, o))};
+    };
+    const AttentionStep<Scalar> step = attention_.at(increasing_root(excess, low, attention_.highest(), low));
+    return assemble(output(step), step, loss);
+  }
+
+  // The clock: panels over the advance delta, each short enough that no factor of the integrand changes by more than a
+  // few e-foldings, with Gauss-Legendre quadrature inside.
+
+  struct Clock {
+    Scalar delta{0};     ///< left end of the panel
+    Scalar t{0};         ///< time there
+    Scalar next{0};      ///< right end
+    Scalar duration{0};  ///< time across the panel
+    bool open = false;   ///< a panel is loaded
+  };
+  /// t = value e^exponent
+  struct ScaledTime {
+    Scalar value, exponent;
+  };
+  /// What varies along the path, and the total rate of its variation.
+  struct Local {
+    Scalar score, gap, log_rate, slope;
+  };
+
+  Local local(const Scalar& delta) const {
+    using std::abs;
+    using std::log;
+    const AttentionStep<Scalar> step = step_after(delta);
+    const Scalar o = start_.mu_ov + delta;
+    const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
+    const Scalar gap = step.odds * miss * o;
+    const Scalar bend = flow_.ov.saddle_at_zero() ? Scalar(Scalar(2) / abs(o)) : Scalar(0);
+    return {step.score, gap, log(flow_.output_rate_factor(o)),
+            step.odds * miss + abs(direction(step, o)) * (Scalar(1) + abs(gap) * miss) + bend};
+  }
   static Scalar variation(const Local& a, const Local& b) {
     using std::abs;
     return abs(a.score - b.score) + abs(a.gap - b.gap) + Scalar(2) * abs(a.log_rate - b.log_rate);
   }
-
-  /// dt/do e^{-reference}
-  Scalar slowness(const Scalar& o, const Scalar& reference) const {
-    using std::abs;
-    using std::exp;
-    const AttentionStep<Scalar> step =
-        attention_.at(attention_.displacement(ratio_ * output_.gain(abs(start_.mu_ov), abs(o))));
-    const Scalar inverse_alpha = (Scalar(1) + step.odds) / step.odds;
-    const Scalar gap = o / inverse_alpha;
-    return flow_.task.block / (flow_.rates.ov * flow_.output_rate_factor(o)) * inverse_alpha *
-           (exp(Scalar(gap - reference)) + (flow_.task.classes - Scalar(1)) * exp(Scalar(-reference)));
+  /// log(dt/do) up to a constant and to about log M: enough to tell what counts.
+  Scalar log_slowness(const Local& here) const {
+    const Scalar low_attention = here.score < Scalar(0) ? Scalar(-here.score) : Scalar(0);
+    return low_attention + (here.gap > Scalar(0) ? here.gap : Scalar(0)) - here.log_rate;
   }
 
-  /// The right end of a panel that starts at o, not beyond `end`.
-  Scalar panel_end(const Scalar& o, Local& here, const Scalar& end) const {
+  /// dt/do = b (E + M - 1) / (eta_OV rho_OV alpha), as a multiple of e^{gap_reference + score_reference}.
+  Scalar slowness(const Scalar& delta, const Scalar& gap_reference, const Scalar& score_reference) const {
+    using std::exp;
+    const AttentionStep<Scalar> step = step_after(delta);
+    const Scalar o = start_.mu_ov + delta;
+    const Scalar gap = step.odds / (Scalar(1) + step.odds) * o;
+    const Scalar inverse_alpha =
+        score_reference == Scalar(0)
+            ? Scalar((Scalar(1) + step.odds) / step.odds)
+            : Scalar(exp(Scalar(-score_reference)) +
+                     flow_.task.noise / flow_.task.informative * exp(Scalar(-score_reference - step.score)));
+    return flow_.task.block / (flow_.rates.ov * flow_.output_rate_factor(o)) * inverse_alpha *
+           (exp(Scalar(gap - gap_reference)) + (flow_.task.classes - Scalar(1)) * exp(Scalar(-gap_reference)));
+  }
+
+  /// The other end of a panel that starts at `delta` and goes towards `end` (either way); `here` moves with it.
+  Scalar panel_end(const Scalar& delta, Local& here, const Scalar& end) const {
+    using std::abs;
     using std::sqrt;
     const Scalar allowed(panel_variation<Scalar>());
-    Scalar width = end - o;
-    if (here.slope > Scalar(0) && allowed / here.slope < width) width = allowed / here.slope;
-    for (int trial = 0; trial < 4000; ++trial) {
-      const Scalar next = width < end - o ? Scalar(o + width) : end;
-      if (!(next > o)) return end;
-      const Local there = local(next, true);
+    Scalar width = end - delta;
+    if (here.slope * abs(width) > allowed) width = (width > Scalar(0) ? allowed : Scalar(-allowed)) / here.slope;
+    while (true) {
+      const Scalar next = abs(width) < abs(end - delta) ? Scalar(delta + width) : end;
+      if (next == delta) return end;
+      const Local there = local(next);
       const Scalar change = variation(here, there);
       if (change <= Scalar(1.25) * allowed) {
         here = there;
         return next;
       }
       // The score grows like the square of mu_OV where it is slow: hence the square root.
-      Scalar shrink = sqrt(allowed / change);
-      if (!(shrink > Scalar(0.001))) shrink = Scalar(0.001);
-      width *= shrink < Scalar(0.8) ? shrink : Scalar(0.8);
+      const Scalar shrink = sqrt(allowed / change);
+      width *= shrink < Scalar(0.8) ? (shrink > Scalar(0.001) ? shrink : Scalar(0.001)) : Scalar(0.8);
     }
-    return end;
   }
 
   ScaledTime integrate_to(const Scalar& end) const {
-    Scalar o = start_.mu_ov;
-    const Local last = local(end, false);
-    const Scalar reference = last.gap > Scalar(0) ? last.gap : Scalar(0);
+    // The integrand is largest at mu_OV = 0 (attention is lowest there) or at the end (the loss is), and falls towards
+    // the start; between them lies a valley. Exponents are taken out so that nothing overflows.
+    const Scalar zero = start_.mu_ov < Scalar(0) && end > -start_.mu_ov ? Scalar(-start_.mu_ov) : Scalar(0);
+    const Scalar gap = local(end).gap;
+    const Scalar lowest = local(start_.mu_ov < Scalar(0) && zero == Scalar(0) ? end : zero).score;
+    const ScaledTime unit{gap > Scalar(0) ? gap : Scalar(0), lowest < Scalar(-300) ? Scalar(-lowest) : Scalar(0)};
     Scalar sum(0);
-    Local here = local(o, true);
-    while (o < end) {
-      const Scalar next = panel_end(o, here, end);
-      sum += integrate_panel([&](const Scalar& s) { return slowness(s, reference); }, o, next);
-      o = next;
-    }
-    return {sum, reference};
+    if (zero > Scalar(0)) sum = integrate_valley(Scalar(0), zero, unit);
+    if (end > zero) sum += integrate_valley(zero, end, unit);
+    return {sum, unit.value + unit.exponent};
   }
 
-  Clock start_clock() const { return {start_.mu_ov, Scalar(0), start_.mu_ov, Scalar(0), false}; }
+  /// The integral from both ends inwards, leaving out a middle that is too low to change a digit.
+  Scalar integrate_valley(const Scalar& from, const Scalar& to, const ScaledTime& unit) const {
+    using std::log;
+    const auto integrand = [&](const Scalar& delta) { return slowness(delta, unit.value, unit.exponent); };
+    Local left = local(from), right = local(to);
+    const Scalar at_left = log_slowness(left), at_right = log_slowness(right);
+    const Scalar depth = Scalar(60) - log(std::numeric_limits<Scalar>::epsilon()) + log(flow_.task.classes);
+    const Scalar cut = (at_left < at_right ? at_right : at_left) - depth;
+    Scalar sum(0), a = from, b = to;
+    while (a < b && log_slowness(left) >= cut) {
+      const Scalar next = panel_end(a, left, b);
+      sum += integrate_panel(integrand, a, next);
+      a = next;
+    }
+    while (a < b && log_slowness(right) >= cut) {
+      const Scalar next = panel_end(b, right, a);
+      sum += integrate_panel(integrand, next, b);
+      b = next;
+    }
+    return sum;
+  }
 
   /// Moves the clock forward to time t and returns the state there.
   Point advance(Clock& clock, const Scalar& t) const {
     using std::sqrt;
-    const auto speed = [this](const Scalar& o) { return slowness(o, Scalar(0)); };
+    const auto speed = [this](const Scalar& delta) { return slowness(delta, Scalar(0), Scalar(0)); };
+    const auto state = [this](const Scalar& delta) {
+      return flow_.point(Scalar(start_.mu_ov + delta), step_after(delta).score);
+    };
     const Scalar far = sqrt(sqrt(std::numeric_limits<Scalar>::max()));
     while (true) {
       if (!clock.open) {
-        const Scalar end = stays_below_zero() ? Scalar(0) : Scalar(clock.output + far);
-        Local here = local(clock.output, true);
-        clock.next = panel_end(clock.output, here, end);
-        if (!(clock.next < end)) return flow_.point(end, score_at_output(end));  // arrived as near to 0 as Scalar gets
-        clock.duration = integrate_panel(speed, clock.output, clock.next);
+        const Scalar end = stays_below_zero() ? Scalar(-start_.mu_ov) : Scalar(clock.delta + far);
+        Local here = local(clock.delta);
+        clock.next = panel_end(clock.delta, here, end);
+        if (!(clock.next < end)) return state(end);  // as near to 0 as Scalar gets
+        clock.duration = integrate_panel(speed, clock.delta, clock.next);
         clock.open = true;
       }
       if (t <= clock.t + clock.duration) break;
       clock.t += clock.duration;
-      clock.output = clock.next;
+      clock.delta = clock.next;
       clock.open = false;
     }
     const Scalar wanted = t - clock.t;
-    if (!(wanted > Scalar(0))) return flow_.point(clock.output, score_at_output(clock.output));
-    const Scalar guess = clock.output + wanted / speed(clock.output);
-    const auto lateness = [&](const Scalar& o) -> ValueAndSlope<Scalar> {
-      return {Scalar(integrate_panel(speed, clock.output, o) - wanted), speed(o)};
+    if (!(wanted > Scalar(0))) return state(clock.delta);
+    // Newton in the part of the panel that is covered, so that a short way keeps its digits.
+    const auto lateness = [&](const Scalar& covered) -> ValueAndSlope<Scalar> {
+      const Scalar delta = clock.delta + covered;
+      return {Scalar(integrate_panel(speed, clock.delta, delta) - wanted), speed(delta)};
     };
-    const Scalar o = increasing_root(lateness, clock.output, clock.next, guess);
-    return flow_.point(o, score_at_output(o));
+    const Scalar guess = wanted / speed(clock.delta);
+    return state(Scalar(clock.delta + increasing_root(lateness, Scalar(0), Scalar(clock.next - clock.delta), guess)));
   }
 
   Flow flow_;

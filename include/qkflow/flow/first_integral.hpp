@@ -138,10 +138,10 @@ struct AttentionStep {
 };
 
 namespace detail {
-/// A little below the logarithm of the largest number.
+/// A little below the logarithm of the largest number; for types without a practical limit, beyond any score in use.
 template <class Scalar>
 constexpr double log_range() {
-  return 0.69 * std::numeric_limits<Scalar>::max_exponent;
+  return std::numeric_limits<Scalar>::max_exponent < 16384 ? 0.69 * std::numeric_limits<Scalar>::max_exponent : 11000.0;
 }
 }  // namespace detail
 
@@ -219,11 +219,12 @@ class FactorizedAttentionSide {
     const Scalar sign = rise > Scalar(0) ? Scalar(1) : Scalar(-1);
     // The odds only add to T: its linear part alone needs the longest way.
     Scalar far = abs(path_.linear_inverse(rise));
-    Scalar guess = far;
+    if (rise > Scalar(0) && (path_.score(far) > top_ || !(far < std::numeric_limits<Scalar>::max()))) {
+      far = path_.displacement(top_);
+    }
+    const Scalar straight = abs(rise) / at(Scalar(0)).rise_slope;
+    Scalar guess = straight < far ? straight : far;
     if (rise > Scalar(0)) {
-      if (path_.score(far) > top_ || !(far < std::numeric_limits<Scalar>::max())) far = path_.displacement(top_);
-      const Scalar slope = at(Scalar(0)).rise_slope;
-      guess = rise / slope < far ? Scalar(rise / slope) : far;
       const Scalar size = Scalar(3) + rise / (path_.weight(guess) * ratio_);
       const Scalar exponential = log(size) + log(log(size));
       if (exponential < path_.score(guess) && exponential > path_.score(Scalar(0))) {

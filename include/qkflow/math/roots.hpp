@@ -19,19 +19,25 @@ struct ValueAndSlope {
 };
 
 /// The root of an increasing differentiable function inside [low, high], by Newton's method kept inside the bracket
-/// (bisection where a Newton step would leave it, or where the value is not finite: +infinity counts as above the
-/// root). `function(x)` returns ValueAndSlope; `start` is the first guess. The bracket is taken on trust, so that
-/// neither end is evaluated: f(low) <= 0 <= f(high). Relative accuracy is that of the function itself; a start that is
-/// a bound is fine. Converges quadratically and stops once a step is below epsilon^0.55 of x, which leaves an error
-/// below epsilon.
+/// (bisection, of the exponents where they differ, where a Newton step would leave it, or where the value is not
+/// finite: +infinity counts as above the root). `function(x)` returns ValueAndSlope; `start` is the first guess. The
+/// bracket is taken on trust, so that neither end is evaluated: f(low) <= 0 <= f(high). Relative accuracy is that of
+/// the function itself; a start that is a bound is fine. Converges quadratically and stops once a step is below
+/// epsilon^0.55 of x, which leaves an error below epsilon.
 template <class Scalar, class Function>
 Scalar increasing_root(const Function& function, Scalar low, Scalar high, Scalar start) {
   using std::abs;
   using std::isfinite;
   using std::pow;
+  using std::sqrt;
   static const Scalar small_step = pow(std::numeric_limits<Scalar>::epsilon(), Scalar(0.55));
   Scalar x = start;
-  if (!(x >= low && x <= high)) x = low + (high - low) / Scalar(2);
+  const auto middle = [&]() -> Scalar {
+    if (low > Scalar(0) && high > Scalar(16) * low && isfinite(high)) return sqrt(low) * sqrt(high);
+    if (isfinite(high)) return low + (high - low) / Scalar(2);
+    return Scalar(2) * (low > Scalar(1) ? low : Scalar(1));
+  };
+  if (!(x >= low && x <= high)) x = middle();
   // Newton converges in a handful of steps and bisection halves in between; 50-digit types need a few more.
   const int limit = 4 * std::numeric_limits<Scalar>::digits + 64;
   Scalar last_step = high - low;
@@ -45,7 +51,7 @@ Scalar increasing_root(const Function& function, Scalar low, Scalar high, Scalar
     }
     Scalar next = x - f.value / f.slope;
     const bool newton = isfinite(next) && next >= low && next <= high && abs(next - x) <= last_step;
-    if (!newton) next = low + (high - low) / Scalar(2);
+    if (!newton) next = middle();
     const Scalar step = abs(next - x);
     last_step = newton ? step : high - low;
     x = next;
