@@ -11,7 +11,7 @@ set -u
 # Names the Debian packages of a group.
 packages_of() {
   case $1 in
-    build) echo g++ cmake ninja-build libeigen3-dev libboost-dev libfmt-dev libcli11-dev catch2 ;;
+    build) echo g++ cmake ninja-build libeigen3-dev libboost-dev libfmt-dev libcli11-dev catch2 libxsimd-dev ;;
     figures) echo gnuplot-nox ;;
     lint) echo clang clang-tidy clang-format ;;
     benchmarks) echo libbenchmark-dev ;;
@@ -30,6 +30,7 @@ is_there() {
     libboost-dev) has_header boost/version.hpp && return ;;
     libfmt-dev) has_header fmt/core.h && return ;;
     libcli11-dev) has_header CLI/CLI.hpp && return ;;
+    libxsimd-dev) has_header xsimd/xsimd.hpp && return ;;
     catch2) { has_header catch2/catch.hpp || has_header catch2/catch_all.hpp; } && return ;;
     libbenchmark-dev) has_header benchmark/benchmark.h && return ;;
   esac
