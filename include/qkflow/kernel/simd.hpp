@@ -19,7 +19,7 @@
 
 #if !defined(QKFLOW_SCALAR_KERNELS) && __has_include(<xsimd/xsimd.hpp>)
 #include <xsimd/xsimd.hpp>
-#if !defined(XSIMD_NO_SUPPORTED_ARCHITECTURE)
+#if !defined(XSIMD_NO_SUPPORTED_ARCHITECTURE) && XSIMD_VERSION_MAJOR >= 8  // 7 had another interface
 #define QKFLOW_HAS_XSIMD 1
 #endif
 #endif
