@@ -211,7 +211,7 @@ TEST_CASE("every header named in the documentation exists") {
   for (const auto& page : pages()) {
     for (const auto& header : found_in(join(read_lines(page)), header_name)) {
       INFO(page.string() << ": " << header);
-      CHECK((fs::exists(root / "include" / "qkflow" / header) || fs::exists(root / header)));
+      CHECK((fs::exists(root / "include/qkflow" / header) || fs::exists(root / "include" / header)));
     }
   }
 }
