@@ -291,7 +291,8 @@ class Integrator {
     Scalar largest(0);
     for (Eigen::Index i = 0; i < v.size(); ++i) {
       const Scalar scale = options_.atol + options_.rtol * abs(x_.v[i]);
-      const Scalar value = v[i] == Scalar(0) ? Scalar(0) : Scalar(abs(v[i]) / scale);
+      if (scale == Scalar(0)) continue;  // atol = 0 at x = 0: this component sets no scale
+      const Scalar value = abs(v[i]) / scale;
       if (!(value <= largest)) largest = value;
     }
     return largest;

@@ -28,7 +28,9 @@ struct SolveOptions {
   /// Error allowed in one step, component by component: |error| <= atol + rtol (|x| + |h dx/dt|). Not used by a fixed
   /// step. The error of the whole solution is usually within some tens of it.
   Scalar rtol = default_rtol();
-  Scalar atol = default_rtol() / 1000;  ///< may be 0 if no component passes through 0 (and rtol is not 0)
+  /// May be 0 (then rtol is not): errors are relative only. A circuit of balanced factors below 0 wants that: it comes
+  /// ever closer to its saddle at 0 without crossing it, and an error of atol would carry it across.
+  Scalar atol = default_rtol() / 1000;
 
   Scalar first_step = 0;  ///< 0: chosen from the field (two evaluations). A fixed-step method needs its step here
   Scalar max_step = std::numeric_limits<Scalar>::infinity();  ///< no step is longer
