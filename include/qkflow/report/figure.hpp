@@ -124,7 +124,7 @@ class FigureGrid {
     const double cell_width = width_ / static_cast<double>(columns_);
     const double x = cell_width * static_cast<double>(panel % columns_);
     const double y = cell_height_ * static_cast<double>(rows_ - 1 - panel / columns_);
-    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.22 * unit_) / width_, (y + 0.9 * unit_) / height(),
+    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 0.9 * unit_) / height(),
             (y + cell_height_ - 0.42 * unit_) / height()};
   }
 
@@ -311,7 +311,7 @@ do for [form in "svg png"] {{
   set xtics offset 0,0.2; set ytics offset 0.5,0
   set grid linetype 1 linecolor rgb "#d8d8d8" linewidth 0.4 dashtype solid
   set title offset 0,-0.6
-  set xlabel offset 0,0.65; set ylabel offset 0.9,0
+  set xlabel offset 0,0.65; set ylabel offset 0.5,0
   unset key
 {body}
   unset multiplot
