@@ -79,6 +79,7 @@ void run(const FlowCommand& command) {
   }
   if (command.points < 0) qkflow::throw_invalid("options", "points", command.points, "be at least 0");
 
+  qkflow::AtomicFile file(command.csv);  // before the work: a file that cannot be written is better known now
   const std::vector<Row> rows = with_reduced_flow(command.flow, [&](const auto& flow) {
     const qkflow::ClosedForm closed(flow, command.flow.start);
     const Row last = end_row(closed, command.end);
@@ -89,7 +90,6 @@ void run(const FlowCommand& command) {
     return result;
   });
 
-  qkflow::AtomicFile file(command.csv);
   qkflow::CsvWriter csv(file, {"t", "mu_ov", "mu_qk", "alpha", "loss"});
   for (const Row& row : rows) csv.row(row.t, row.mu_ov, row.mu_qk, row.alpha, row.loss);
   file.commit();

@@ -31,6 +31,12 @@ void check_refused(const std::string& line, const std::vector<std::string>& expe
   for (const std::string& text : expected) CHECK_THAT(result.err, Contains(text));
 }
 
+// Until the program is at work: it has opened its output beside the old file.
+void wait_for_second_file(const TemporaryFolder& folder) {
+  for (int i = 0; i < 3000 && folder.count() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  REQUIRE(folder.count() == 2);
+}
+
 const std::string flow = "flow --stop-loss 1e-4 ";
 
 }  // namespace
@@ -164,7 +170,7 @@ TEST_CASE("qkflow: Ctrl-C ends a long run cleanly, and the old file stays") {
   const TemporaryFolder folder;
   qkflow::write_file(folder / "a.csv", "old\n");
   RunningProgram running(words("flow --until 1e6 --method ode --stepper rk4 --step 1e-3 --csv a.csv"), folder.path());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  wait_for_second_file(folder);
   running.signal(SIGINT);
   const ProgramResult result = running.wait();
   CHECK(result.status == 130);
@@ -179,7 +185,7 @@ TEST_CASE("qkflow: a run that is killed leaves the old file whole") {
   const TemporaryFolder folder;
   qkflow::write_file(folder / "a.csv", "old\n");
   RunningProgram running(words("flow --until 1e6 --method ode --stepper rk4 --step 1e-3 --csv a.csv"), folder.path());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  wait_for_second_file(folder);
   running.signal(SIGKILL);
   CHECK(running.wait().status == 128 + SIGKILL);
   CHECK(read_text(folder / "a.csv") == "old\n");

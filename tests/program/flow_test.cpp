@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkflow/report/csv.hpp"
 #include "support/catch.hpp"
+#include "support/golden.hpp"
 #include "support/program.hpp"
 #include "support/tolerance.hpp"
 
@@ -14,10 +17,6 @@ using namespace qkflow_test;
 using qkflow::CsvTable;
 
 namespace {
-
-#ifndef QKFLOW_PROGRAM_TESTS
-#define QKFLOW_PROGRAM_TESTS "."
-#endif
 
 // A run that must succeed and say nothing on standard error.
 CsvTable table_of(const std::string& line) {
@@ -32,12 +31,20 @@ bool near(double value, double expected, Tol tol) {
   return std::abs(value - expected) <= tolerance<double>(tol) * std::abs(expected);
 }
 
-std::string command_of(const CsvTable& golden, std::size_t row) {
-  const auto text = [&](const char* column) { return golden.text(row, column); };
-  return "flow --parameterization " + text("parameterization") + " --classes " + text("M") + " --block " + text("b") +
-         " --informative " + text("m") + " --noise " + text("n") + " --eta-ov " + text("eta_OV") + " --eta-qk " +
-         text("eta_QK") + " --mu-ov0 " + text("mu_OV0") + " --mu-qk0 " + text("mu_QK0") + " --stop-loss " +
-         text("loss");
+std::string command_of(const Golden& row) {
+  const std::pair<const char*, const char*> options[] = {{"--parameterization", row.parameterization},
+                                                         {"--classes", row.classes},
+                                                         {"--block", row.block},
+                                                         {"--informative", row.informative},
+                                                         {"--noise", row.noise},
+                                                         {"--eta-ov", row.eta_ov},
+                                                         {"--eta-qk", row.eta_qk},
+                                                         {"--mu-ov0", row.mu_ov0},
+                                                         {"--mu-qk0", row.mu_qk0},
+                                                         {"--stop-loss", row.stop_loss}};
+  std::string line = "flow";
+  for (const auto& [name, value] : options) line += std::string(" ") + name + " " + value;
+  return line;
 }
 
 }  // namespace
@@ -66,22 +73,32 @@ TEST_CASE("qkflow flow: the command of the documentation, letter by letter") {
 }
 
 TEST_CASE("qkflow flow: golden values, by closed form and integrated") {
-  const CsvTable golden = CsvTable::read(QKFLOW_PROGRAM_TESTS "/reduced_flow_golden.csv");
-  REQUIRE(golden.rows() == 24);
-  for (std::size_t row = 0; row < golden.rows(); ++row) {
-    const std::string command = command_of(golden, row);
+  for (const Golden& row : golden) {
+    const std::string command = command_of(row);
     INFO(command);
     const CsvTable closed = table_of(command);
     const CsvTable integrated = table_of(command + " --method ode");
-    for (const auto& [column, name] :
-         {std::pair{"mu_ov", "mu_OV"}, {"mu_qk", "mu_QK"}, {"alpha", "alpha"}, {"t", "t"}}) {
-      const double expected = golden.number(row, name);
+    const std::pair<const char*, const char*> expectations[] = {
+        {"mu_ov", row.mu_ov}, {"mu_qk", row.mu_qk}, {"alpha", row.alpha}, {"t", row.t}};
+    for (const auto& [column, text] : expectations) {
+      const double expected = std::strtod(text, nullptr);
       INFO(column << ": closed " << closed.text(0, column) << ", integrated " << integrated.text(0, column)
-                  << ", golden " << golden.text(row, name));
+                  << ", golden " << text);
       CHECK(near(closed.number(0, column), expected, std::string(column) == "t" ? Tol::time : Tol::state));
       CHECK(near(integrated.number(0, column), expected, Tol::solver));
     }
   }
+}
+
+TEST_CASE("qkflow flow: an output circuit below its saddle comes near to 0 and never crosses it") {
+  const std::string line = "flow --parameterization CAFO --mu-ov0 -0.5 --until 1e6 --points 4";
+  const CsvTable closed = table_of(line);
+  const CsvTable integrated = table_of(line + " --method ode");
+  for (std::size_t row = 0; row < 5; ++row) {
+    CHECK(integrated.number(row, "mu_ov") < 0);
+    CHECK_THAT(integrated.number(row, "mu_qk"), WithinRel(closed.number(row, "mu_qk"), 1e-9) || WithinAbs(0, 1e-300));
+  }
+  CHECK(closed.number(4, "mu_ov") > -1e-100);
 }
 
 TEST_CASE("qkflow flow: every stepper arrives at the same end") {
