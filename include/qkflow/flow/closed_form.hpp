@@ -257,25 +257,33 @@ class ClosedForm {
   struct ScaledTime {
     Scalar value, exponent;
   };
-  /// What varies along the path, and the total rate of its variation.
+  /// What varies along the path, the total rate of its variation, and how fast the score's part of that grows.
   struct Local {
-    Scalar score, gap, log_rate, slope;
+    Scalar score, gap, attention_fold, output_fold, log_rate, slope, bend;
   };
 
   Local local(const Scalar& delta) const {
     using std::abs;
     using std::log;
-    const AttentionStep<Scalar> step = step_after(delta);
+    const Scalar v = attention_.displacement(Scalar(ratio_ * output_.gain(delta)));
+    const AttentionStep<Scalar> step = attention_.at(v);
     const Scalar o = start_.mu_ov + delta;
     const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
     const Scalar gap = step.odds * miss * o;
-    const Scalar bend = flow_.ov.saddle_at_zero() ? Scalar(Scalar(2) / abs(o)) : Scalar(0);
-    return {step.score, gap, log(flow_.output_rate_factor(o)),
-            step.odds * miss + abs(direction(step, o)) * (Scalar(1) + abs(gap) * miss) + bend};
+    const Scalar attention_fold = attention_.fold(v);
+    const Scalar rate = flow_.output_rate_factor(o);
+    const Scalar bend = ratio_ * step.score_slope / (step.rise_slope * rate);  // (d mu_QK / d mu_OV) / mu_OV
+    const Scalar weight =
+        Scalar(1) + abs(gap) * miss + (attention_fold == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / step.score_slope));
+    const Fold<Scalar> fold = output_.fold(o);
+    return {step.score,   gap,       attention_fold,
+            fold.value,   log(rate), step.odds * miss + abs(o) * bend * weight + Scalar(2) * fold.slope,
+            bend * weight};
   }
   static Scalar variation(const Local& a, const Local& b) {
     using std::abs;
-    return abs(a.score - b.score) + abs(a.gap - b.gap) + Scalar(2) * abs(a.log_rate - b.log_rate);
+    return abs(a.score - b.score) + abs(a.gap - b.gap) + abs(a.attention_fold - b.attention_fold) +
+           Scalar(2) * abs(a.output_fold - b.output_fold);
   }
   /// log(dt/do) up to a constant and to about log M: enough to tell what counts.
   Scalar log_slowness(const Local& here) const {
@@ -298,13 +306,17 @@ class ClosedForm {
            (exp(Scalar(gap - gap_reference)) + (flow_.task.classes - Scalar(1)) * exp(Scalar(-gap_reference)));
   }
 
-  /// The other end of a panel that starts at `delta` and goes towards `end` (either way); `here` moves with it.
+  /// The other end of a panel, on one side of mu_OV = 0, that starts at `delta` and goes towards `end` (either way);
+  /// `here` moves with it.
   Scalar panel_end(const Scalar& delta, Local& here, const Scalar& end) const {
     using std::abs;
     using std::sqrt;
     const Scalar allowed(panel_variation<Scalar>());
     Scalar width = end - delta;
-    if (here.slope * abs(width) > allowed) width = (width > Scalar(0) ? allowed : Scalar(-allowed)) / here.slope;
+    // slope w + bend w^2 / 2 = allowed
+    const Scalar suggested =
+        Scalar(2) * allowed / (here.slope + sqrt(here.slope * here.slope + Scalar(2) * here.bend * allowed));
+    if (abs(width) > suggested) width = width > Scalar(0) ? suggested : Scalar(-suggested);
     while (true) {
       const Scalar next = abs(width) < abs(end - delta) ? Scalar(delta + width) : end;
       if (next == delta) return end;
@@ -314,7 +326,6 @@ class ClosedForm {
         here = there;
         return next;
       }
-      // The score grows like the square of mu_OV where it is slow: hence the square root.
       const Scalar shrink = sqrt(allowed / change);
       width *= shrink < Scalar(0.8) ? (shrink > Scalar(0.001) ? shrink : Scalar(0.001)) : Scalar(0.8);
     }
@@ -323,9 +334,10 @@ class ClosedForm {
   ScaledTime integrate_to(const Scalar& end) const {
     // The integrand is largest at mu_OV = 0 (attention is lowest there) or at the end (the loss is), and falls towards
     // the start; between them lies a valley. Exponents are taken out so that nothing overflows.
-    const Scalar zero = start_.mu_ov < Scalar(0) && end > -start_.mu_ov ? Scalar(-start_.mu_ov) : Scalar(0);
+    const bool starts_below = Scalar(0) > start_.mu_ov;
+    const Scalar zero = starts_below && end > -start_.mu_ov ? Scalar(-start_.mu_ov) : Scalar(0);
     const Scalar gap = local(end).gap;
-    const Scalar lowest = local(start_.mu_ov < Scalar(0) && zero == Scalar(0) ? end : zero).score;
+    const Scalar lowest = local(starts_below && zero == Scalar(0) ? end : zero).score;
     const ScaledTime unit{gap > Scalar(0) ? gap : Scalar(0), lowest < Scalar(-300) ? Scalar(-lowest) : Scalar(0)};
     Scalar sum(0);
     if (zero > Scalar(0)) sum = integrate_valley(Scalar(0), zero, unit);
@@ -365,10 +377,11 @@ class ClosedForm {
     const Scalar far = sqrt(sqrt(std::numeric_limits<Scalar>::max()));
     while (true) {
       if (!clock.open) {
-        const Scalar end = stays_below_zero() ? Scalar(-start_.mu_ov) : Scalar(clock.delta + far);
+        const bool below = start_.mu_ov + clock.delta < Scalar(0);
+        const Scalar end = below ? Scalar(-start_.mu_ov) : Scalar(clock.delta + far);
         Local here = local(clock.delta);
         clock.next = panel_end(clock.delta, here, end);
-        if (!(clock.next < end)) return state(end);  // as near to 0 as Scalar gets
+        if (stays_below_zero() && !(clock.next < end)) return state(end);  // as near to 0 as Scalar gets
         clock.duration = integrate_panel(speed, clock.delta, clock.next);
         clock.open = true;
       }

@@ -46,6 +46,12 @@ Scalar signed_advance(const Scalar& start, const Scalar& square_gain, bool acros
 
 }  // namespace detail
 
+/// A coordinate and its derivative.
+template <class Scalar>
+struct Fold {
+  Scalar value, slope;
+};
+
 template <class Scalar>
 class OutputSide<Scalar, Collapsed> {  // S = o^2 / 2
  public:
@@ -55,6 +61,7 @@ class OutputSide<Scalar, Collapsed> {  // S = o^2 / 2
   Scalar advance_across(const Scalar& gain) const {
     return detail::signed_advance(start_, Scalar(Scalar(2) * gain), true);
   }
+  Fold<Scalar> fold(const Scalar& /*o*/) const { return {Scalar(0), Scalar(0)}; }
 
  private:
   Scalar start_;
@@ -68,6 +75,11 @@ class OutputSide<Scalar, Balanced> {  // S = |o| / (2 sigma)
   Scalar gain(const Scalar& delta) const { return delta / signed_two_sigma_; }
   Scalar advance(const Scalar& gain) const { return signed_two_sigma_ * gain; }
   Scalar advance_across(const Scalar& gain) const { return advance(gain); }
+  Fold<Scalar> fold(const Scalar& o) const {
+    using std::abs;
+    using std::log;
+    return {log(abs(o)), Scalar(1) / abs(o)};
+  }
 
  private:
   Scalar signed_two_sigma_;
@@ -85,6 +97,12 @@ class OutputSide<Scalar, Unbalanced<Scalar>> {  // S = sqrt(lambda^2 + k^2 o^2) 
   }
   Scalar advance(const Scalar& gain) const { return detail::signed_advance(start_, square_gain(gain), false); }
   Scalar advance_across(const Scalar& gain) const { return detail::signed_advance(start_, square_gain(gain), true); }
+  Fold<Scalar> fold(const Scalar& o) const {
+    using std::asinh;
+    using std::sqrt;
+    const Scalar k = sqrt(k_square_);
+    return {asinh(Scalar(k * o / sqrt(lambda_square_))), k / root(o)};
+  }
 
  private:
   Scalar root(const Scalar& o) const {
@@ -120,6 +138,12 @@ class OutputSide<Scalar, FactorProduct> {  // S = |o|^{2/N} / (2 sigma^p), p = 2
     return relative > Scalar(-1) ? Scalar(start_ * expm1(Scalar(log1p(relative) / power_))) : Scalar(-start_);
   }
   Scalar advance_across(const Scalar& gain) const { return collapsed_ ? one_.advance_across(gain) : advance(gain); }
+  Fold<Scalar> fold(const Scalar& o) const {
+    using std::abs;
+    using std::log;
+    if (collapsed_) return one_.fold(o);
+    return {log(abs(o)), Scalar(1) / abs(o)};
+  }
 
  private:
   bool collapsed_;
@@ -147,7 +171,8 @@ constexpr double log_range() {
 
 /// T along the path that starts at q0, as a function of a displacement v with v(q0) = 0, increasing in q, chosen for
 /// each rate factor so that everything is smooth in it. `at(v)` evaluates; `displacement(rise)` inverts;
-/// `displacement_of_score(q)` is v(q).
+/// `displacement_of_score(q)` is v(q); `fold(v)` is the part of v that is not the score itself (0 where v is): the
+/// coordinate in which rho_QK has no scale.
 template <class Scalar, class QkRate>
 class AttentionSide;
 
@@ -174,6 +199,7 @@ class AttentionSide<Scalar, Collapsed> {
   }
   Scalar displacement_of_score(const Scalar& score) const { return score - start_; }
   /// A displacement no path needs to pass: the odds end there with the range of Scalar.
+  Scalar fold(const Scalar& /*v*/) const { return Scalar(0); }
   Scalar highest() const {
     return Scalar(detail::log_range<Scalar>()) - (log_weight_ > Scalar(0) ? log_weight_ : Scalar(0));
   }
@@ -206,6 +232,7 @@ class FactorizedAttentionSide {
             path_.weight(v) * (odds + Scalar(1))};
   }
   Scalar displacement_of_score(const Scalar& score) const { return path_.displacement(score); }
+  Scalar fold(const Scalar& v) const { return v; }
   Scalar highest() const {
     return path_.score(Scalar(0)) < Scalar(0) && path_.keeps_sign() ? std::numeric_limits<Scalar>::infinity()
                                                                     : path_.displacement(top_);
@@ -262,11 +289,13 @@ class FactorizedAttentionSide {
       const Scalar trimmed = path_.displacement(cut);
       if (trimmed > low && trimmed < high) low = trimmed;
     }
-    const Scalar variation = Scalar(0.6 * panel_variation<Scalar>());
+    // e^{q(v)} is entire: a Gauss panel may span several e-foldings of it, and one of q itself.
+    constexpr bool wide = std::numeric_limits<Scalar>::digits <= 64;
+    const Scalar widest(wide ? 1.0 : 0.5), foldings(wide ? 4.5 : 2.5);
     Scalar sum(0);
     while (low < high) {
-      Scalar width = variation / path_.score_slope(low);
-      if (width > variation / Scalar(1.2)) width = variation / Scalar(1.2);
+      Scalar width = foldings / path_.score_slope(low);
+      if (width > widest) width = widest;
       Scalar next = low + width;
       if (next >= high || next == low) next = high;
       sum += integrate_panel(integrand, low, next);
@@ -348,14 +377,19 @@ class HyperbolicPath {
     origin_ = asinh(Scalar(start / ratio_));
     start_ = start;
     cosh_ = slope_at(start);
+    // cosh u0 +- sinh u0, the smaller one as the inverse of the larger.
+    const bool positive = start > Scalar(0);
+    const Scalar larger = positive ? Scalar(cosh_ + start) : Scalar(cosh_ - start);
+    const Scalar smaller = ratio_ * ratio_ / larger;
+    grow_ = positive ? larger : smaller;
+    shrink_ = positive ? smaller : larger;
   }
   Scalar score(const Scalar& v) const {
+    using std::exp;
     using std::sinh;
-    // sinh(u0 + v) - sinh(u0) = 2 sinh(v/2) cosh(u0 + v/2), cosh(u0 + h) = cosh u0 cosh h + sinh u0 sinh h.
-    using std::cosh;
+    // sinh(u0 + v) - sinh(u0) = 2 sinh(v/2) cosh(u0 + v/2), without cancellation; overflows to infinity, never to NaN.
     const Scalar half = v / Scalar(2);
-    const Scalar s = sinh(half);
-    return start_ + Scalar(2) * s * (cosh_ * cosh(half) + start_ * s);
+    return start_ + sinh(half) * (grow_ * exp(half) + shrink_ * exp(-half));
   }
   Scalar score_slope(const Scalar& v) const { return slope_at(score(v)); }
   static constexpr bool keeps_sign() { return false; }
@@ -377,7 +411,7 @@ class HyperbolicPath {
     using std::sqrt;
     return sqrt(ratio_ * ratio_ + q * q);
   }
-  Scalar ratio_, weight_, origin_, start_, cosh_;
+  Scalar ratio_, weight_, origin_, start_, cosh_, grow_, shrink_;
 };
 
 }  // namespace detail
@@ -419,6 +453,7 @@ class AttentionSide<Scalar, FactorProduct> {
   Scalar displacement_of_score(const Scalar& score) const {
     return collapsed_ ? one_.displacement_of_score(score) : many_.displacement_of_score(score);
   }
+  Scalar fold(const Scalar& v) const { return collapsed_ ? Scalar(0) : v; }
   Scalar highest() const { return collapsed_ ? one_.highest() : many_.highest(); }
 
  private:
