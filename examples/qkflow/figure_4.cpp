@@ -152,7 +152,7 @@ qkflow::Panel panel(const std::string& title, const std::string& data, const std
                              .x = x,
                              .y = y,
                              .where = qkflow::where_equal("ratio", ratios[i]),
-                             .title = fmt::format("{{/:Italic r}} = {:g}", ratios[i]),
+                             .title = fmt::format("{{/:Italic r}}&{{i}}= {:g}", ratios[i]),
                              .style = i};
     qkflow::Curve symbols = line;
     symbols.y = "integrated_" + y;
@@ -166,10 +166,10 @@ qkflow::Panel panel(const std::string& title, const std::string& data, const std
 
 const char* const mu_ov_label = "{/:Italic μ}_{OV}";
 const char* const mu_qk_label = "{/:Italic μ}_{QK}";
-const char* const alpha_label = "attention mass {/:Italic α}";
+const char* const alpha_label = "attention mass&{i}{/:Italic α}";
 
 qkflow::Figure series_figure(const std::string& data) {
-  const qkflow::Axis time{.label = "log_{10}(1 + {/:Italic τ})", .low = 0, .high = 7.5, .step = 2};
+  const qkflow::Axis time{.label = "log_{10}(1 +&{i}{/:Italic τ})", .low = 0, .high = 7.5, .step = 2};
   const std::string x = "log10_1p_tau";
   qkflow::Figure figure{
       .name = "figure4_series",

@@ -16,8 +16,8 @@
 
 namespace qkflow {
 
-/// One axis of a panel. Labels take gnuplot's enhanced text: `{/Symbol-Italic}`, `x_{sub}`, `10^{3}`, and UTF-8
-/// letters.
+/// One axis of a panel. Labels take gnuplot's enhanced text: `{/:Italic x}`, `x_{sub}`, `10^{3}`, and UTF-8 letters.
+/// Beside braces write no-break spaces: some SVG viewers drop plain ones there.
 struct Axis {
   std::string label = {};                     ///< name, with the unit in brackets where there is one
   bool logarithmic = false;                   ///< decades, labelled 10^k
@@ -55,7 +55,7 @@ struct Figure {
   std::vector<Panel> panels = {};
   std::size_t columns = 2;
   double width_cm = 8.5;  ///< printed width; 8.5 is one column of a two-column page
-  double panel_height_cm = 3.6;
+  double panel_height_cm = 3.7;
   double font_points = 7;
   Legend legend = Legend::above;
   std::string note = {};  ///< a line under the legend
@@ -124,7 +124,7 @@ class FigureGrid {
     const double cell_width = width_ / static_cast<double>(columns_);
     const double x = cell_width * static_cast<double>(panel % columns_);
     const double y = cell_height_ * static_cast<double>(rows_ - 1 - panel / columns_);
-    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 0.9 * unit_) / height(),
+    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 1.0 * unit_) / height(),
             (y + cell_height_ - 0.42 * unit_) / height()};
   }
 
@@ -215,16 +215,16 @@ inline std::string legend_commands(const Figure& figure, const FigureGrid& grid)
     label(0.5, 1 - 1.6 * grid.line(), "center");
     for (std::size_t i = 0; i < entries.size(); ++i) {
       script += fmt::format(
-          "  set key at screen {:.4f}, screen {:.4f} center center Left reverse samplen 2 width -1\n  plot {}\n",
-          (static_cast<double>(i) + 0.5) / count, 1 - 0.65 * grid.line(), plot(entries[i]));
+          "  set key at screen {:.4f}, screen {:.4f} center center Left reverse samplen 1.6 width -1\n  plot {}\n",
+          0.02 + 0.98 * (static_cast<double>(i) + 0.5) / count, 1 - 0.65 * grid.line(), plot(entries[i]));
       if (i == 0) script += "  unset label\n";  // drawn once is enough
     }
   } else {
     const PanelFrame cell = grid.frame(figure.panels.size());
     label(cell.left, cell.top - (count + 0.8) * grid.line(), "left");
-    script +=
-        fmt::format("  set key at screen {:.4f}, screen {:.4f} left top vertical Left reverse samplen 3 spacing 1.4\n",
-                    cell.left, cell.top);
+    script += fmt::format(
+        "  set key at screen {:.4f}, screen {:.4f} left top vertical Left reverse samplen 3 spacing key_spacing\n",
+        cell.left, cell.top);
     std::string plots;
     for (const Curve& entry : entries) plots += (plots.empty() ? "" : ", \\\n    ") + plot(entry);
     script += "  plot " + plots + "\n";
@@ -296,10 +296,13 @@ set datafile missing NaN
 # Colours for every kind of colour vision (Okabe and Ito); dashes and symbols differ, too.
 {styles}
 do for [form in "svg png"] {{
+  # The two terminals differ in how large they take a line of text to be.
   if (form eq "svg") {{
+    tic_shift = 0.35; x_shift = 1.0; y_shift = 0.9; title_shift = -0.8; key_spacing = 1.1
     set terminal svg size width_cm*96/2.54, height_cm*96/2.54 fixed enhanced \
         font sprintf("DejaVu Sans,Verdana,sans-serif,%g", font_points*96/72.0) linewidth 1 background "white"
   }} else {{
+    tic_shift = 0.2; x_shift = 0.65; y_shift = 0.5; title_shift = -0.6; key_spacing = 1.4
     set terminal pngcairo size width_cm*300/2.54, height_cm*300/2.54 enhanced \
         font sprintf("DejaVu Sans,%g", font_points) fontscale 300/96.0 linewidth 300/96.0 pointscale 300/96.0 \
         background "white"
@@ -308,10 +311,10 @@ do for [form in "svg png"] {{
   set multiplot
   set border 3 linewidth 0.6
   set tics nomirror scale 0.5 offset 0,0
-  set xtics offset 0,0.2; set ytics offset 0.5,0
+  set xtics offset 0,tic_shift; set ytics offset 0.5,0
   set grid linetype 1 linecolor rgb "#d8d8d8" linewidth 0.4 dashtype solid
-  set title offset 0,-0.6
-  set xlabel offset 0,0.65; set ylabel offset 0.5,0
+  set title offset 0,title_shift
+  set xlabel offset 0,x_shift; set ylabel offset y_shift,0
   unset key
 {body}
   unset multiplot
