@@ -24,6 +24,8 @@
 #include "qkflow/kernel/causal_attention.hpp"
 #include "qkflow/kernel/causal_attention_backward.hpp"
 #include "qkflow/kernel/simd.hpp"
+#include "qkflow/kernel/single_query.hpp"
+#include "qkflow/kernel/single_query_backward.hpp"
 #include "qkflow/kernel/vector_exp.hpp"
 #include "qkflow/kernel/vector_softmax.hpp"
 #include "qkflow/math/log_difference.hpp"
