@@ -19,13 +19,12 @@ Scalar softplus(const Scalar& x) {
   return x > Scalar(0) ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-/// log(e^a + e^b); -infinity stands for a zero term, and two of them give -infinity.
+/// log(e^a + e^b); -infinity stands for a zero term, and two of them give -infinity. NaN stays NaN.
 template <class Scalar>
 Scalar log_add_exp(const Scalar& a, const Scalar& b) {
   const Scalar high = a < b ? b : a;
-  if (high == -std::numeric_limits<Scalar>::infinity()) return high;
   const Scalar low = a < b ? a : b;
-  if (high == low) {
+  if (high == low) {  // also where both are infinite
     using std::log;
     return high + log(Scalar(2));
   }
