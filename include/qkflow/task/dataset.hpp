@@ -60,6 +60,7 @@ struct SequenceView {
   std::span<const std::int32_t> tokens;
   std::span<const Scalar> counts;
   std::span<const std::uint8_t> relevant;
+  std::size_t first_entry;  ///< where its entries begin among those of the whole dataset
 };
 
 template <class Scalar>
@@ -78,6 +79,8 @@ class Dataset {
   /// Entries of all sequences: different (token, relevant) pairs.
   std::size_t entry_count() const { return tokens_.size(); }
   Scalar total_weight() const { return total_weight_; }
+  /// Where the entries of sequence i begin among all entries; i = size() gives the end.
+  std::size_t first_entry(std::size_t i) const { return static_cast<std::size_t>(offsets_[i]); }
 
   SequenceView<Scalar> operator[](std::size_t i) const {
     const auto first = static_cast<std::size_t>(offsets_[i]);
@@ -88,7 +91,8 @@ class Dataset {
             weights_[i],
             std::span(tokens_).subspan(first, count),
             std::span(counts_).subspan(first, count),
-            std::span(relevant_).subspan(first, count)};
+            std::span(relevant_).subspan(first, count),
+            first};
   }
 
   /// The sequences with these indices, in this order (repeats allowed): a mini-batch, or a part. Same shape and names.
