@@ -360,9 +360,9 @@ class PowerPath {
  private:
   static Scalar exponential_integral(const Scalar& q) {
     using namespace boost::math::policies;
-    using quiet = policy<overflow_error<ignore_error>, underflow_error<ignore_error>, promote_double<false>,
+    using Quiet = policy<overflow_error<ignore_error>, underflow_error<ignore_error>, promote_double<false>,
                          promote_float<false>>;
-    return boost::math::expint(q, quiet());
+    return boost::math::expint(q, Quiet());
   }
   Scalar start_, sign_, excess_, weight_, exponential_integral_{};
   bool balanced_;

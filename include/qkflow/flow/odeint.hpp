@@ -177,7 +177,7 @@ struct FlatOperations : odeint::default_operations {
   /// Odeint's scaled error |e| / (atol + rtol (|x| + |dt dxdt|)), except that an exact component (0 / 0 at atol = 0)
   /// has no error.
   template <class Factor = double>
-  struct rel_error {
+  struct rel_error {  // NOLINT(readability-identifier-naming): the name Odeint asks for
     Factor atol, rtol, x_weight, dxdt_weight;
     rel_error(Factor a, Factor r, Factor x, Factor dxdt) : atol(a), rtol(r), x_weight(x), dxdt_weight(dxdt) {}
     template <class Scalar>

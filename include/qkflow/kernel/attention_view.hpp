@@ -25,6 +25,7 @@ struct HeadView {
   Index batch_stride = 0, head_stride = 0, row_stride = 0;
 
   T* row(Index b, Index h, Index i) const { return data + b * batch_stride + h * head_stride + i * row_stride; }
+  // NOLINTNEXTLINE(google-explicit-constructor): like T* to const T*
   operator HeadView<const T>() const requires(!std::is_const_v<T>) {
     return {data, batch, heads, length, width, batch_stride, head_stride, row_stride};
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -120,7 +121,7 @@ struct GradientPlan {
         open_cost = 0;
       }
       if (group_cost > 1.5 * target) {
-        const auto pieces = static_cast<std::size_t>(group_cost / target + 0.5);
+        const auto pieces = static_cast<std::size_t>(std::llround(group_cost / target));
         double seen = 0;
         std::size_t begin = first, piece = 1;
         for (std::size_t s = first; s < last; ++s) {
