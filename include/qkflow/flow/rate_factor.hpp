@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "qkflow/math/require.hpp"
 
@@ -54,6 +55,10 @@ struct Unbalanced {
   void validate(const char* function) const {
     require_finite(function, "lambda", lambda);
     if (lambda == Scalar(0)) throw_invalid(function, "lambda", lambda, "not be 0: use Balanced");
+    const Scalar square = lambda * lambda;
+    if (!(square >= std::numeric_limits<Scalar>::min()) || !(square <= std::numeric_limits<Scalar>::max())) {
+      throw_invalid(function, "lambda", lambda, "have a square within the range of the scalar type");
+    }
   }
 };
 

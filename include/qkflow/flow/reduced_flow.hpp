@@ -11,6 +11,16 @@
 
 namespace qkflow {
 
+namespace detail {
+/// 1 / (1 + c e^x), also where e^x alone leaves the range of Scalar.
+template <class Scalar>
+Scalar logistic(const Scalar& c, const Scalar& x) {
+  using std::exp;
+  const Scalar half = exp(Scalar(x / Scalar(2)));
+  return Scalar(1) / (Scalar(1) + c * half * half);
+}
+}  // namespace detail
+
 /// Learning rates of the two circuits; r = qk / ov is the control parameter.
 template <class Scalar>
 struct LearningRates {
@@ -58,13 +68,11 @@ struct ReducedFlow {
   OvRate ov{};
 
   Scalar alpha(const Scalar& mu_qk) const {
-    using std::exp;
-    return Scalar(1) / (Scalar(1) + task.noise / task.informative * exp(-mu_qk));
+    return detail::logistic(Scalar(task.noise / task.informative), Scalar(-mu_qk));
   }
   /// 1 - alpha, without cancellation.
   Scalar noise_mass(const Scalar& mu_qk) const {
-    using std::exp;
-    return Scalar(1) / (Scalar(1) + task.informative / task.noise * exp(mu_qk));
+    return detail::logistic(Scalar(task.informative / task.noise), mu_qk);
   }
   /// The logit gap z = alpha mu_OV between the label and every other class.
   Scalar logit_gap(const Scalar& mu_ov, const Scalar& mu_qk) const { return alpha(mu_qk) * mu_ov; }
@@ -76,8 +84,7 @@ struct ReducedFlow {
   Scalar loss(const Scalar& mu_ov, const Scalar& mu_qk) const { return loss_at_gap(logit_gap(mu_ov, mu_qk)); }
   /// 1 - p(label) = (M - 1) / (E + M - 1), without overflow.
   Scalar miss_probability(const Scalar& z) const {
-    using std::exp;
-    return Scalar(1) / (Scalar(1) + exp(z) / (task.classes - Scalar(1)));
+    return detail::logistic(Scalar(Scalar(1) / (task.classes - Scalar(1))), z);
   }
   ReducedPoint<Scalar> point(const Scalar& mu_ov, const Scalar& mu_qk) const {
     return {mu_ov, mu_qk, alpha(mu_qk), loss(mu_ov, mu_qk)};
