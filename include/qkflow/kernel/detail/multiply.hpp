@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <Eigen/Core>
 #include <algorithm>
+#include <type_traits>
 
 #include "qkflow/kernel/simd.hpp"
 

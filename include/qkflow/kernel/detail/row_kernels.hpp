@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <Eigen/Core>
 #include <algorithm>
-#include <utility>
 
 #include "qkflow/kernel/simd.hpp"
 
