@@ -18,11 +18,11 @@ enum class Circuit {
 
 /// All parameters, or their velocity, in one flat vector.
 template <class Scalar>
-using Vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+using ColumnVector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
 template <class Scalar>
-using VectorMap = Eigen::Map<Vector<Scalar>>;
+using VectorMap = Eigen::Map<ColumnVector<Scalar>>;
 template <class Scalar>
-using ConstVectorMap = Eigen::Map<const Vector<Scalar>>;
+using ConstVectorMap = Eigen::Map<const ColumnVector<Scalar>>;
 
 /// A circuit matrix in the order the gradient reads it: a row of W_QK a query, a column of W_OV a token.
 template <class Scalar, Circuit circuit>
@@ -68,14 +68,14 @@ template <class Scalar>
 struct Circuits {
   CircuitMatrix<Scalar, Circuit::qk> qk;  ///< queries x tokens
   CircuitMatrix<Scalar, Circuit::ov> ov;  ///< classes x tokens
-  Vector<Scalar> bias;                    ///< classes, or empty
+  ColumnVector<Scalar> bias;              ///< classes, or empty
 
   Circuits() = default;
   /// Zeros of the shape a dataset asks for.
   explicit Circuits(const DatasetShape& shape, bool with_bias = false)
       : qk(CircuitMatrix<Scalar, Circuit::qk>::Zero(shape.queries, shape.tokens)),
         ov(CircuitMatrix<Scalar, Circuit::ov>::Zero(shape.classes, shape.tokens)),
-        bias(Vector<Scalar>::Zero(with_bias ? shape.classes : 0)) {}
+        bias(ColumnVector<Scalar>::Zero(with_bias ? shape.classes : 0)) {}
 
   ConstCircuits<Scalar> view() const {
     return {{qk.data(), qk.rows(), qk.cols()}, {ov.data(), ov.rows(), ov.cols()}, {bias.data(), bias.size()}};

@@ -39,11 +39,11 @@ struct HeadOptions {
 template <class Scalar>
 struct SequenceResult {
   Scalar loss = 0;
-  Vector<Scalar> attention;       ///< mass on each entry (all its positions together)
-  Scalar null_attention = 0;      ///< mass on all null tokens together; with `attention` it sums to 1
-  Vector<Scalar> probabilities;   ///< of the classes: softmax(z); in hard and marginal mode sum_i a_i softmax(v_i)
-  Scalar relevant_attention = 0;  ///< mass on relevant entries
-  Scalar entropy = 0;             ///< of attention over positions, in nats: -sum_i a_i log(a_i / n_i)
+  ColumnVector<Scalar> attention;      ///< mass on each entry (all its positions together)
+  Scalar null_attention = 0;           ///< mass on all null tokens together; with `attention` it sums to 1
+  ColumnVector<Scalar> probabilities;  ///< of the classes: softmax(z); in hard and marginal mode sum_i a_i softmax(v_i)
+  Scalar relevant_attention = 0;       ///< mass on relevant entries
+  Scalar entropy = 0;                  ///< of attention over positions, in nats: -sum_i a_i log(a_i / n_i)
 };
 
 /// The head, one sequence at a time and nothing clever: what observables use, and the reference the fast gradient is
@@ -145,7 +145,7 @@ class HeadForward {
   }
 
   /// softmax(logits). Unlike math's softmax it lets NaN through: a diverged state shall be seen, not thrown.
-  void probabilities(Vector<Scalar>& p) const {
+  void probabilities(ColumnVector<Scalar>& p) const {
     using std::exp;
     const Scalar high = logits_.maxCoeff();
     for (Eigen::Index k = 0; k < p.size(); ++k) p[k] = exp(Scalar(logits_[k] - high));
@@ -161,7 +161,7 @@ class HeadForward {
 
   HeadOptions<Scalar> options_;
   SequenceResult<Scalar> result_;
-  Vector<Scalar> bias_, logits_, shifted_, position_, log_mass_, joint_;
+  ColumnVector<Scalar> bias_, logits_, shifted_, position_, log_mass_, joint_;
 };
 
 }  // namespace qkflow
