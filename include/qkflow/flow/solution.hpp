@@ -82,8 +82,8 @@ struct Solution {
   std::vector<Scalar> times;
   std::vector<State> states;
 
-  std::vector<Event<State>> events;            ///< crossings of conditions that are not terminal, in the order of time
-  std::vector<std::size_t> already_true = {};  ///< conditions (terminal or not) that held at t0
+  std::vector<Event<State>> events;       ///< crossings of conditions that are not terminal, in the order of time
+  std::vector<std::size_t> already_true;  ///< conditions (terminal or not) that held at t0
   SolveStatistics statistics;
 
   /// True if the solve ended where it was asked to: at t_end or at a stop condition.

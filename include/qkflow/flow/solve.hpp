@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "qkflow/flow/integrator.hpp"
+#include "qkflow/flow/detail/integrator.hpp"
 #include "qkflow/flow/odeint.hpp"
 #include "qkflow/flow/solution.hpp"
 #include "qkflow/flow/solve_options.hpp"

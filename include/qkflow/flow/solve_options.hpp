@@ -37,14 +37,14 @@ struct SolveOptions {
   std::size_t max_steps = 1'000'000;                          ///< accepted steps before Status::step_limit
   std::size_t max_rejections = 500;  ///< refusals of one step before Status::too_many_rejections
 
-  std::vector<Scalar> save_times = {};  ///< rows at exactly these times: ascending, within [t0, t_end]
-  std::size_t save_every = 0;           ///< k > 0: rows at t0 and after every k-th step
-  bool save_end = true;                 ///< if anything is saved, the last row is where the solve ended
+  std::vector<Scalar> save_times{};  ///< rows at exactly these times: ascending, within [t0, t_end]
+  std::size_t save_every = 0;        ///< k > 0: rows at t0 and after every k-th step
+  bool save_end = true;              ///< if anything is saved, the last row is where the solve ended
 
   int checks_per_step = 1;  ///< conditions are compared at this many points of each step, the last being its end
 
   /// Called after every accepted step, for progress or for measuring something along the way without saving states.
-  std::function<void(const Scalar& t, const State& x, const SolveStatistics& statistics)> on_step = {};
+  std::function<void(const Scalar& t, const State& x, const SolveStatistics& statistics)> on_step{};
   const std::atomic<bool>* cancel = nullptr;  ///< looked at before every step; true ends it with Status::cancelled
 
   /// 1e-9, and 8e-6 (64 epsilon) for float.

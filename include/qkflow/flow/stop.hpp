@@ -32,10 +32,10 @@ template <class State>
 struct Stop {
   using Scalar = typename State::Scalar;
 
-  std::string name = "stop";                                      ///< for messages
-  std::function<Scalar(const Scalar& t, const State& x)> g = {};  ///< crosses 0; may be infinite, never NaN
+  std::string name = "stop";                                   ///< for messages
+  std::function<Scalar(const Scalar& t, const State& x)> g{};  ///< crosses 0; may be infinite, never NaN
   /// Instead of g: becomes true. Located by bisection, some 50 short steps in double.
-  std::function<bool(const Scalar& t, const State& x)> predicate = {};
+  std::function<bool(const Scalar& t, const State& x)> predicate{};
   Direction direction = Direction::any;  ///< of g; a predicate always rises
   bool terminal = true;                  ///< ends the solve; if not, every crossing is recorded in Solution::events
   /// A terminal condition holds at t0 if g is there at or beyond 0 in its direction (Direction::any: is 0).

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "qkflow/flow/detail/stop_search.hpp"
 #include "qkflow/flow/odeint.hpp"
 #include "qkflow/flow/solution.hpp"
 #include "qkflow/flow/solve_options.hpp"
 #include "qkflow/flow/stop.hpp"
-#include "qkflow/flow/stop_search.hpp"
 #include "qkflow/math/require.hpp"
 
 namespace qkflow::detail {
