@@ -44,7 +44,8 @@ class ClosedForm {
         start_(start),
         ratio_(flow.rates.ratio() * flow.task.coupling()),
         output_(flow.ov, flow.task.output_value_singular_value(), start.mu_ov),
-        attention_(flow.task, flow.qk, start.mu_qk) {}
+        attention_(flow.task, flow.qk, start.mu_qk),
+        start_gap_(flow.logit_gap(start.mu_ov, start.mu_qk)) {}
 
   const Flow& flow() const { return flow_; }
   Point start() const { return flow_.point(start_.mu_ov, start_.mu_qk); }
@@ -57,23 +58,19 @@ class ClosedForm {
   }
 
   /// The state at which the loss falls to `loss`: alpha(q) o = log((M-1)/(e^loss - 1)), one root.
-  Point at_loss(const Scalar& loss) const {
-    constexpr const char* name = "ClosedForm::at_loss";
-    using std::abs;
-    require_positive(name, "loss", loss);
-    const Scalar gap = logit_gap_at_loss(flow_.task.classes, loss);
-    const Scalar start_gap = flow_.logit_gap(start_.mu_ov, start_.mu_qk);
-    if (gap <= start_gap) {
-      if (start_gap - gap <= Scalar(8) * std::numeric_limits<Scalar>::epsilon() * abs(start_gap)) return start();
-      throw_invalid(name, "loss", loss, "be at most the loss at the start, " + to_text(start().loss));
+  Point at_loss(const Scalar& loss) const { return at_loss(loss, Scalar(0)); }
+
+  /// The states at the given losses, falling ones fastest: each search starts where the last one ended.
+  std::vector<Point> at_losses(const std::vector<Scalar>& losses) const {
+    std::vector<Point> points;
+    points.reserve(losses.size());
+    Scalar last = std::numeric_limits<Scalar>::infinity();
+    for (const Scalar& loss : losses) {
+      const bool onwards = loss <= last && !points.empty();
+      points.push_back(at_loss(loss, onwards ? attention_.displacement_of_score(points.back().mu_qk) : Scalar(0)));
+      last = loss;
     }
-    if (gap >= Scalar(0) && stays_below_zero()) {
-      throw_invalid(name, "loss", loss,
-                    "exceed log(classes): a factorized output circuit started at mu_ov < 0 never crosses 0");
-    }
-    // A path that starts below 0 comes back on its own trace: at mu_OV = -o0 the score is that of the start again.
-    const bool inside = abs(gap) < abs(start_gap) && start_.mu_ov < Scalar(0);
-    return inside ? between_signs(gap, loss) : rising(gap, loss);
+    return points;
   }
 
   /// The first state at which attention puts mass `alpha` on the informative tokens.
@@ -173,6 +170,25 @@ class ClosedForm {
     }
   }
 
+  /// at_loss, knowing that the attention circuit has passed the displacement `passed` before (0 if nothing is known).
+  Point at_loss(const Scalar& loss, const Scalar& passed) const {
+    constexpr const char* name = "ClosedForm::at_loss";
+    using std::abs;
+    require_positive(name, "loss", loss);
+    const Scalar gap = logit_gap_at_loss(flow_.task.classes, loss);
+    if (gap <= start_gap_) {
+      if (start_gap_ - gap <= Scalar(8) * std::numeric_limits<Scalar>::epsilon() * abs(start_gap_)) return start();
+      throw_invalid(name, "loss", loss, "be at most the loss at the start, " + to_text(start().loss));
+    }
+    if (gap >= Scalar(0) && stays_below_zero()) {
+      throw_invalid(name, "loss", loss,
+                    "exceed log(classes): a factorized output circuit started at mu_ov < 0 never crosses 0");
+    }
+    // A path that starts below 0 comes back on its own trace: at mu_OV = -o0 the score is that of the start again.
+    const bool inside = abs(gap) < abs(start_gap_) && start_.mu_ov < Scalar(0);
+    return inside ? between_signs(gap, loss) : rising(gap, loss, passed);
+  }
+
   /// The attention circuit where mu_OV = o0 + delta.
   AttentionStep<Scalar> step_after(const Scalar& delta) const {
     return attention_.at(attention_.displacement(Scalar(ratio_ * output_.gain(delta))));
@@ -221,15 +237,11 @@ class ClosedForm {
 
   /// gap > 0 beyond |o0|: the unknown is the displacement v of the attention circuit, in which both circuits are
   /// explicit; log z(v) is increasing (and concave from o0 = 0, so that Newton cannot overshoot).
-  Point rising(const Scalar& gap, const Scalar& loss) const {
+  Point rising(const Scalar& gap, const Scalar& loss, const Scalar& passed) const {
     using std::abs;
+    using std::exp;
     using std::log;
     const Scalar size = abs(start_.mu_ov);
-    const Scalar nearest = gap > size ? gap : size;  // attention is at most 1
-    const Scalar shift = size - start_.mu_ov;        // 0, or the way to the mirror image of the start
-    const Scalar bound = std::numeric_limits<Scalar>::max() / Scalar(16);
-    const Scalar rise = ratio_ * output_.gain(Scalar(nearest - size + shift));
-    const Scalar low = attention_.displacement(rise < bound ? rise : bound);
     const auto output = [&](const AttentionStep<Scalar>& step) -> Scalar {
       return start_.mu_ov + output_.advance_across(Scalar(step.rise / ratio_));
     };
@@ -239,7 +251,24 @@ class ClosedForm {
       const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
       return {Scalar(log(step.odds * miss * o / gap)), Scalar(miss * step.score_slope + output_slope(step, o))};
     };
-    const AttentionStep<Scalar> step = attention_.at(increasing_root(excess, low, attention_.highest(), low));
+    Scalar low = passed;
+    if (!(low > Scalar(0))) {
+      const Scalar nearest = gap > size ? gap : size;  // attention is at most 1
+      const Scalar rise = ratio_ * output_.gain(Scalar(nearest - start_.mu_ov));
+      const Scalar bound = std::numeric_limits<Scalar>::max() / Scalar(16);
+      low = attention_.least_displacement(rise < bound ? rise : bound);
+    }
+    const Scalar highest = attention_.highest();
+    Scalar guess = low;
+    if (low > Scalar(0)) {
+      // Where log z grows slower than v (the circuit has hardly moved) it is nearly straight in log v.
+      const ValueAndSlope<Scalar> f = excess(low);
+      const Scalar order = low * f.slope;
+      const Scalar step = f.value < Scalar(0) ? Scalar(-f.value / order) : Scalar(0);
+      guess = order < Scalar(1) ? Scalar(low * exp(step < Scalar(40) ? step : Scalar(40))) : Scalar(low + step * low);
+      if (!(guess < highest)) guess = low;
+    }
+    const AttentionStep<Scalar> step = attention_.at(increasing_root(excess, low, highest, guess));
     return assemble(output(step), step, loss);
   }
 
@@ -406,6 +435,7 @@ class ClosedForm {
   Scalar ratio_;  ///< r c0
   OutputSide<Scalar, OvRate> output_;
   AttentionSide<Scalar, QkRate> attention_;
+  Scalar start_gap_;
 };
 
 template <class Scalar, class QkRate, class OvRate>

@@ -170,7 +170,8 @@ constexpr double log_range() {
 }  // namespace detail
 
 /// T along the path that starts at q0, as a function of a displacement v with v(q0) = 0, increasing in q, chosen for
-/// each rate factor so that everything is smooth in it. `at(v)` evaluates; `displacement(rise)` inverts;
+/// each rate factor so that everything is smooth in it. `at(v)` evaluates; `displacement(rise)` inverts
+/// (`least_displacement` is a bound from below that may be cheaper, for rise >= 0);
 /// `displacement_of_score(q)` is v(q); `fold(v)` is the part of v that is not the score itself (0 where v is): the
 /// coordinate in which rho_QK has no scale.
 template <class Scalar, class QkRate>
@@ -190,7 +191,7 @@ class AttentionSide<Scalar, Collapsed> {
   AttentionStep<Scalar> at(const Scalar& v) const {
     using std::exp;
     using std::expm1;
-    const Scalar grown = weight_ * expm1(v);
+    const Scalar grown = weight_ * (v > Scalar(0.7) ? Scalar(exp(v) - Scalar(1)) : Scalar(expm1(v)));
     const Scalar odds = v < Scalar(0) ? Scalar(weight_ * exp(v)) : Scalar(grown + weight_);
     return {start_ + v, Scalar(1), odds, (grown + v) / scale_square_, (odds + Scalar(1)) / scale_square_};
   }
@@ -199,6 +200,10 @@ class AttentionSide<Scalar, Collapsed> {
   }
   Scalar displacement_of_score(const Scalar& score) const { return score - start_; }
   /// A displacement no path needs to pass: the odds end there with the range of Scalar.
+  Scalar least_displacement(const Scalar& rise) const {
+    using std::log1p;
+    return log1p(Scalar(rise * scale_square_ / (Scalar(1) + weight_)));
+  }
   Scalar fold(const Scalar& /*v*/) const { return Scalar(0); }
   Scalar highest() const {
     return Scalar(detail::log_range<Scalar>()) - (log_weight_ > Scalar(0) ? log_weight_ : Scalar(0));
@@ -232,6 +237,7 @@ class FactorizedAttentionSide {
             path_.weight(v) * (odds + Scalar(1))};
   }
   Scalar displacement_of_score(const Scalar& score) const { return path_.displacement(score); }
+  Scalar least_displacement(const Scalar& rise) const { return displacement(rise); }
   Scalar fold(const Scalar& v) const { return v; }
   Scalar highest() const {
     return path_.score(Scalar(0)) < Scalar(0) && path_.keeps_sign() ? std::numeric_limits<Scalar>::infinity()
@@ -452,6 +458,9 @@ class AttentionSide<Scalar, FactorProduct> {
   }
   Scalar displacement_of_score(const Scalar& score) const {
     return collapsed_ ? one_.displacement_of_score(score) : many_.displacement_of_score(score);
+  }
+  Scalar least_displacement(const Scalar& rise) const {
+    return collapsed_ ? one_.least_displacement(rise) : many_.least_displacement(rise);
   }
   Scalar fold(const Scalar& v) const { return collapsed_ ? Scalar(0) : v; }
   Scalar highest() const { return collapsed_ ? one_.highest() : many_.highest(); }

@@ -89,7 +89,9 @@ Scalar exponential_displacement(const Scalar& weight, const Scalar& rise, const 
   const Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
   const Scalar far = Scalar(0.3 * std::numeric_limits<Scalar>::max_exponent);  // e^d alone could overflow beyond
   for (int iteration = 0; iteration < 12; ++iteration) {
-    const Scalar grown = d < far ? Scalar(weight * expm1(d)) : Scalar(exp(Scalar(d + log_weight)) - weight);
+    const Scalar grown = d < Scalar(0.7) ? Scalar(weight * expm1(d))
+                         : d < far       ? Scalar(weight * (exp(d) - Scalar(1)))
+                                         : Scalar(exp(Scalar(d + log_weight)) - weight);
     const Scalar residual = grown + d - rise;
     const Scalar second = grown + weight;
     const Scalar slope = second + Scalar(1);
