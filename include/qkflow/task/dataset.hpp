@@ -249,12 +249,22 @@ class DatasetBuilder {
     return *this;
   }
 
+  /// Without a shape given at the beginning: makes room for at least this many ids, used or not.
+  DatasetBuilder& at_least(const DatasetShape& shape) {
+    grown_.queries = std::max(grown_.queries, shape.queries);
+    grown_.tokens = std::max(grown_.tokens, shape.tokens);
+    grown_.classes = std::max(grown_.classes, shape.classes);
+    return *this;
+  }
+
   std::size_t size() const { return dataset_.size(); }
+  /// The shape given at the beginning, or what the sequences so far need.
+  DatasetShape shape() const { return fixed_.value_or(grown_); }
 
   /// The dataset. Throws when there is no sequence, when all weights are zero, or when names do not fit the shape.
   Dataset<Scalar> build() && {
     if (dataset_.size() == 0) throw InvalidArgument("DatasetBuilder::build: the dataset has no sequences");
-    dataset_.shape_ = fixed_.value_or(grown_);
+    dataset_.shape_ = shape();
     // A dataset of null tokens only has no token id, yet matrices want a column.
     dataset_.shape_.tokens = std::max<std::int64_t>(dataset_.shape_.tokens, 1);
     check_names("names of queries", dataset_.names_.queries, dataset_.shape_.queries);
