@@ -123,7 +123,8 @@ class FigureGrid {
   PanelFrame frame(std::size_t panel) const {
     const double cell_width = width_ / static_cast<double>(columns_);
     const double x = cell_width * static_cast<double>(panel % columns_);
-    const double y = cell_height_ * static_cast<double>(rows_ - 1 - panel / columns_);
+    const std::size_t row = panel / columns_;
+    const double y = cell_height_ * static_cast<double>(rows_ - 1 - row);
     return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 1.0 * unit_) / height(),
             (y + cell_height_ - 0.42 * unit_) / height()};
   }

@@ -32,7 +32,7 @@ inline std::filesystem::path find_program(const std::string& program) {
   std::string_view folders = variable == nullptr ? "" : variable;
   while (!folders.empty()) {
     const std::size_t end = folders.find(':');
-    const std::filesystem::path candidate = std::filesystem::path(folders.substr(0, end)) / program;
+    std::filesystem::path candidate = std::filesystem::path(folders.substr(0, end)) / program;
     std::error_code ignored;
     if (::access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate, ignored))
       return candidate;
@@ -111,8 +111,7 @@ inline FigureFiles draw_figure(const Figure& figure, const std::filesystem::path
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError("cannot create the folder '" + folder.string() + "': " + error.message());
-  const FigureFiles files{folder / (figure.name + ".gp"), folder / (figure.name + ".svg"),
-                          folder / (figure.name + ".png")};
+  FigureFiles files{folder / (figure.name + ".gp"), folder / (figure.name + ".svg"), folder / (figure.name + ".png")};
   write_file(files.script, gnuplot_script(figure));
 
   const fs::path gnuplot = detail::find_program("gnuplot");

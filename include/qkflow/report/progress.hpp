@@ -22,7 +22,7 @@ inline std::string duration_text(double seconds) {
   if (!(seconds >= 0) || !std::isfinite(seconds)) return "?";
   if (seconds < 9.95) return fmt::format("{:.1f} s", seconds);
   if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
-  const auto whole = static_cast<long long>(std::min(seconds, 1e15) + 0.5);
+  const auto whole = std::llround(std::min(seconds, 1e15));
   if (whole < 3600) return fmt::format("{} min {:02d} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02d} min", whole / 3600, whole % 3600 / 60);
 }
