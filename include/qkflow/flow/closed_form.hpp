@@ -43,6 +43,7 @@ class ClosedForm {
       : flow_((check(flow, start), flow)),
         start_(start),
         ratio_(flow.rates.ratio() * flow.task.coupling()),
+        inverse_ratio_(Scalar(1) / ratio_),
         output_(flow.ov, flow.task.output_value_singular_value(), start.mu_ov),
         attention_(flow.task, flow.qk, start.mu_qk),
         start_gap_(flow.logit_gap(start.mu_ov, start.mu_qk)) {}
@@ -220,19 +221,19 @@ class ClosedForm {
     if (x < size / Scalar(2)) return assemble(Scalar(sign * x), step_after(Scalar(size - x)), loss);
     const auto shortfall = [&](const Scalar& fall) -> ValueAndSlope<Scalar> {
       const AttentionStep<Scalar> step = attention_.at(Scalar(-fall));
-      const Scalar here = size - output_.advance(Scalar(step.rise / ratio_));
+      const Scalar here = size - output_.advance(Scalar(step.rise * inverse_ratio_));
       const Scalar slope = step.score_slope / (Scalar(1) + step.odds) + output_slope(step, here);
       return {Scalar(target - log(here * step.odds / (Scalar(1) + step.odds))), slope};
     };
     const Scalar guess = -attention_.displacement(Scalar(ratio_ * output_.gain(Scalar(size - x))));
     const Scalar bottom = -attention_.displacement(Scalar(ratio_ * output_.gain(Scalar(size - size / Scalar(4)))));
     const AttentionStep<Scalar> step = attention_.at(Scalar(-increasing_root(shortfall, Scalar(0), bottom, guess)));
-    return assemble(Scalar(sign * (size - output_.advance(Scalar(step.rise / ratio_)))), step, loss);
+    return assemble(Scalar(sign * (size - output_.advance(Scalar(step.rise * inverse_ratio_)))), step, loss);
   }
 
   /// d log|o| / dv
   Scalar output_slope(const AttentionStep<Scalar>& step, const Scalar& o) const {
-    return step.rise_slope / ratio_ * flow_.output_rate_factor(o) / (o * o);
+    return step.rise_slope * inverse_ratio_ * flow_.output_rate_factor(o) / (o * o);
   }
 
   /// gap > 0 beyond |o0|: the unknown is the displacement v of the attention circuit, in which both circuits are
@@ -243,13 +244,14 @@ class ClosedForm {
     using std::log;
     const Scalar size = abs(start_.mu_ov);
     const auto output = [&](const AttentionStep<Scalar>& step) -> Scalar {
-      return start_.mu_ov + output_.advance_across(Scalar(step.rise / ratio_));
+      return start_.mu_ov + output_.advance_across(Scalar(step.rise * inverse_ratio_));
     };
+    const Scalar inverse_gap = Scalar(1) / gap;
     const auto excess = [&](const Scalar& v) -> ValueAndSlope<Scalar> {
       const AttentionStep<Scalar> step = attention_.at(v);
       const Scalar o = output(step);
       const Scalar miss = Scalar(1) / (Scalar(1) + step.odds);
-      return {Scalar(log(step.odds * miss * o / gap)), Scalar(miss * step.score_slope + output_slope(step, o))};
+      return {Scalar(log(step.odds * miss * o * inverse_gap)), Scalar(miss * step.score_slope + output_slope(step, o))};
     };
     Scalar low = passed;
     if (!(low > Scalar(0))) {
@@ -288,7 +290,7 @@ class ClosedForm {
   };
   /// What varies along the path, the total rate of its variation, and how fast the score's part of that grows.
   struct Local {
-    Scalar score, gap, attention_fold, output_fold, log_rate, slope, bend;
+    Scalar output, displacement, score, gap, attention_fold, output_fold, log_rate, slope, bend;
   };
 
   Local local(const Scalar& delta) const {
@@ -305,8 +307,14 @@ class ClosedForm {
     const Scalar weight =
         Scalar(1) + abs(gap) * miss + (attention_fold == Scalar(0) ? Scalar(0) : Scalar(Scalar(1) / step.score_slope));
     const Fold<Scalar> fold = output_.fold(o);
-    return {step.score,   gap,       attention_fold,
-            fold.value,   log(rate), step.odds * miss + abs(o) * bend * weight + Scalar(2) * fold.slope,
+    return {o,
+            v,
+            step.score,
+            gap,
+            attention_fold,
+            fold.value,
+            log(rate),
+            step.odds * miss + abs(o) * bend * weight + Scalar(2) * fold.slope,
             bend * weight};
   }
   static Scalar variation(const Local& a, const Local& b) {
@@ -320,19 +328,39 @@ class ClosedForm {
     return low_attention + (here.gap > Scalar(0) ? here.gap : Scalar(0)) - here.log_rate;
   }
 
-  /// dt/do = b (E + M - 1) / (eta_OV rho_OV alpha), as a multiple of e^{gap_reference + score_reference}.
-  Scalar slowness(const Scalar& delta, const Scalar& gap_reference, const Scalar& score_reference) const {
+  /// dt/do = b (E + M - 1) / (eta_OV rho_OV alpha), as a multiple of e^{unit.value + unit.exponent}, of which the first
+  /// exponent is taken from E and the second from 1 / alpha.
+  Scalar slowness(const AttentionStep<Scalar>& step, const Scalar& o, const ScaledTime& unit) const {
     using std::exp;
-    const AttentionStep<Scalar> step = step_after(delta);
-    const Scalar o = start_.mu_ov + delta;
     const Scalar gap = step.odds / (Scalar(1) + step.odds) * o;
     const Scalar inverse_alpha =
-        score_reference == Scalar(0)
-            ? Scalar((Scalar(1) + step.odds) / step.odds)
-            : Scalar(exp(Scalar(-score_reference)) +
-                     flow_.task.noise / flow_.task.informative * exp(Scalar(-score_reference - step.score)));
+        unit.exponent == Scalar(0) ? Scalar((Scalar(1) + step.odds) / step.odds)
+                                   : Scalar(exp(Scalar(-unit.exponent)) + flow_.task.noise / flow_.task.informative *
+                                                                              exp(Scalar(-unit.exponent - step.score)));
+    const Scalar others = flow_.task.classes - Scalar(1);
     return flow_.task.block / (flow_.rates.ov * flow_.output_rate_factor(o)) * inverse_alpha *
-           (exp(Scalar(gap - gap_reference)) + (flow_.task.classes - Scalar(1)) * exp(Scalar(-gap_reference)));
+           (exp(Scalar(gap - unit.value)) + (unit.value == Scalar(0) ? others : Scalar(others * exp(-unit.value))));
+  }
+  Scalar slowness_after(const Scalar& delta, const ScaledTime& unit) const {
+    return slowness(step_after(delta), Scalar(start_.mu_ov + delta), unit);
+  }
+
+  /// The time across a panel. Where mu_OV does not change by much the displacement v serves as the coordinate: both
+  /// circuits are explicit in it, and only its square root singularity at mu_OV = 0 forbids it elsewhere.
+  Scalar panel_time(const Scalar& from, const Local& left, const Scalar& to, const Local& right,
+                    const ScaledTime& unit) const {
+    const Scalar smallest = std::numeric_limits<Scalar>::min() / std::numeric_limits<Scalar>::epsilon();
+    const bool explicit_in_v = left.output > Scalar(0) && right.output < Scalar(2) * left.output &&
+                               right.displacement - left.displacement > smallest;
+    if (!explicit_in_v) {
+      return integrate_panel([&](const Scalar& delta) { return slowness_after(delta, unit); }, from, to);
+    }
+    const auto integrand = [&](const Scalar& v) -> Scalar {
+      const AttentionStep<Scalar> step = attention_.at(v);
+      const Scalar o = start_.mu_ov + output_.advance_across(Scalar(step.rise * inverse_ratio_));
+      return slowness(step, o, unit) * (step.rise_slope * inverse_ratio_ * flow_.output_rate_factor(o) / o);
+    };
+    return integrate_panel(integrand, left.displacement, right.displacement);
   }
 
   /// The other end of a panel, on one side of mu_OV = 0, that starts at `delta` and goes towards `end` (either way);
@@ -351,7 +379,7 @@ class ClosedForm {
       if (next == delta) return end;
       const Local there = local(next);
       const Scalar change = variation(here, there);
-      if (change <= Scalar(1.25) * allowed) {
+      if (change <= Scalar(1.1) * allowed) {
         here = there;
         return next;
       }
@@ -377,20 +405,21 @@ class ClosedForm {
   /// The integral from both ends inwards, leaving out a middle that is too low to change a digit.
   Scalar integrate_valley(const Scalar& from, const Scalar& to, const ScaledTime& unit) const {
     using std::log;
-    const auto integrand = [&](const Scalar& delta) { return slowness(delta, unit.value, unit.exponent); };
     Local left = local(from), right = local(to);
     const Scalar at_left = log_slowness(left), at_right = log_slowness(right);
     const Scalar depth = Scalar(60) - log(std::numeric_limits<Scalar>::epsilon()) + log(flow_.task.classes);
     const Scalar cut = (at_left < at_right ? at_right : at_left) - depth;
     Scalar sum(0), a = from, b = to;
     while (a < b && log_slowness(left) >= cut) {
+      const Local begin = left;
       const Scalar next = panel_end(a, left, b);
-      sum += integrate_panel(integrand, a, next);
+      sum += panel_time(a, begin, next, left, unit);
       a = next;
     }
     while (a < b && log_slowness(right) >= cut) {
+      const Local end = right;
       const Scalar next = panel_end(b, right, a);
-      sum += integrate_panel(integrand, next, b);
+      sum += panel_time(next, right, b, end, unit);
       b = next;
     }
     return sum;
@@ -399,7 +428,8 @@ class ClosedForm {
   /// Moves the clock forward to time t and returns the state there.
   Point advance(Clock& clock, const Scalar& t) const {
     using std::sqrt;
-    const auto speed = [this](const Scalar& delta) { return slowness(delta, Scalar(0), Scalar(0)); };
+    const ScaledTime plain{Scalar(0), Scalar(0)};
+    const auto speed = [&](const Scalar& delta) { return slowness_after(delta, plain); };
     const auto state = [this](const Scalar& delta) {
       return flow_.point(Scalar(start_.mu_ov + delta), step_after(delta).score);
     };
@@ -409,9 +439,10 @@ class ClosedForm {
         const bool below = start_.mu_ov + clock.delta < Scalar(0);
         const Scalar end = below ? Scalar(-start_.mu_ov) : Scalar(clock.delta + far);
         Local here = local(clock.delta);
+        const Local begin = here;
         clock.next = panel_end(clock.delta, here, end);
         if (stays_below_zero() && !(clock.next < end)) return state(end);  // as near to 0 as Scalar gets
-        clock.duration = integrate_panel(speed, clock.delta, clock.next);
+        clock.duration = panel_time(clock.delta, begin, clock.next, here, plain);
         clock.open = true;
       }
       if (t <= clock.t + clock.duration) break;
@@ -432,7 +463,8 @@ class ClosedForm {
 
   Flow flow_;
   ReducedState<Scalar> start_;
-  Scalar ratio_;  ///< r c0
+  Scalar ratio_;          ///< r c0
+  Scalar inverse_ratio_;  ///< 1 / (r c0)
   OutputSide<Scalar, OvRate> output_;
   AttentionSide<Scalar, QkRate> attention_;
   Scalar start_gap_;

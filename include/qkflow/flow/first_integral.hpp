@@ -41,6 +41,7 @@ Scalar signed_advance(const Scalar& start, const Scalar& square_gain, bool acros
   const Scalar square = start * start + square_gain;
   const Scalar root = square > Scalar(0) ? Scalar(sqrt(square)) : Scalar(0);
   if (start < Scalar(0) && across) return root - start;
+  if (square_gain == Scalar(0)) return Scalar(0);
   return abs(square_gain) / (root + abs(start));  // |root - |o0||, without cancellation
 }
 
@@ -182,7 +183,9 @@ template <class Scalar>
 class AttentionSide<Scalar, Collapsed> {
  public:
   AttentionSide(const BlockTask<Scalar>& task, Collapsed /*rate*/, const Scalar& start)
-      : start_(start), scale_square_(task.score_scale * task.score_scale) {
+      : start_(start),
+        scale_square_(task.score_scale * task.score_scale),
+        inverse_scale_square_(Scalar(1) / scale_square_) {
     using std::exp;
     using std::log;
     log_weight_ = start + log(task.informative / task.noise);
@@ -191,26 +194,30 @@ class AttentionSide<Scalar, Collapsed> {
   AttentionStep<Scalar> at(const Scalar& v) const {
     using std::exp;
     using std::expm1;
-    const Scalar grown = weight_ * (v > Scalar(0.7) ? Scalar(exp(v) - Scalar(1)) : Scalar(expm1(v)));
-    const Scalar odds = v < Scalar(0) ? Scalar(weight_ * exp(v)) : Scalar(grown + weight_);
-    return {start_ + v, Scalar(1), odds, (grown + v) / scale_square_, (odds + Scalar(1)) / scale_square_};
+    Scalar grown = weight_ * (v > Scalar(0.7) ? Scalar(exp(v) - Scalar(1)) : Scalar(expm1(v)));
+    Scalar odds = v < Scalar(0) ? Scalar(weight_ * exp(v)) : Scalar(grown + weight_);
+    if (v > Scalar(detail::log_range<Scalar>())) {  // e^v alone may overflow
+      const Scalar half = exp(Scalar(v / Scalar(2)));
+      odds = weight_ * half * half;
+      grown = odds - weight_;
+    }
+    return {start_ + v, Scalar(1), odds, (grown + v) * inverse_scale_square_,
+            (odds + Scalar(1)) * inverse_scale_square_};
   }
   Scalar displacement(const Scalar& rise) const {
     return exponential_displacement(weight_, Scalar(rise * scale_square_), log_weight_);
   }
   Scalar displacement_of_score(const Scalar& score) const { return score - start_; }
-  /// A displacement no path needs to pass: the odds end there with the range of Scalar.
   Scalar least_displacement(const Scalar& rise) const {
     using std::log1p;
     return log1p(Scalar(rise * scale_square_ / (Scalar(1) + weight_)));
   }
   Scalar fold(const Scalar& /*v*/) const { return Scalar(0); }
-  Scalar highest() const {
-    return Scalar(detail::log_range<Scalar>()) - (log_weight_ > Scalar(0) ? log_weight_ : Scalar(0));
-  }
+  /// A displacement no path needs to pass: the odds end there with the range of Scalar.
+  Scalar highest() const { return Scalar(detail::log_range<Scalar>()) - log_weight_; }
 
  private:
-  Scalar start_, scale_square_, log_weight_, weight_;
+  Scalar start_, scale_square_, inverse_scale_square_, log_weight_, weight_;
 };
 
 namespace detail {
@@ -275,6 +282,7 @@ class FactorizedAttentionSide {
  private:
   /// int_0^v e^{q} weight dv': special functions where the path has them and the ends are apart, else panels.
   Scalar integral(const Scalar& v) const {
+    using std::log;
     if (v == Scalar(0)) return Scalar(0);
     const Scalar q0 = path_.score(Scalar(0));
     const Scalar q = path_.score(v);
@@ -289,6 +297,8 @@ class FactorizedAttentionSide {
     const Scalar high = v > Scalar(0) ? v : Scalar(0);
     const Scalar top = v > Scalar(0) ? q : q0;
     Scalar cut = top - depth_;
+    const Scalar weight_ratio = path_.weight(low) / path_.weight(high);
+    if (weight_ratio > Scalar(1)) cut -= log(weight_ratio);  // of more than two factors, towards 0
     if (cut < floor_) cut = floor_;
     if (top <= cut) return Scalar(0);
     if (path_.score(low) < cut) {
@@ -334,7 +344,10 @@ class PowerPath {
   static constexpr bool keeps_sign() { return true; }
   Scalar displacement(const Scalar& score) const {
     using std::log;
-    return sign_ * log(score / start_);
+    using std::log1p;
+    using std::abs;
+    const Scalar relative = (score - start_) / start_;
+    return sign_ * (abs(relative) < Scalar(0.5) ? log1p(relative) : log(Scalar(score / start_)));
   }
   Scalar weight(const Scalar& v) const {
     using std::exp;

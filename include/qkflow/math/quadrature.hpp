@@ -19,7 +19,7 @@ Scalar integrate_panel(const Function& function, const Scalar& from, const Scala
 /// How many e-foldings a panel of `integrate_panel` may span.
 template <class Scalar>
 constexpr double panel_variation() {
-  return std::numeric_limits<Scalar>::digits <= 64 ? 2.0 : 1.0;
+  return std::numeric_limits<Scalar>::digits <= 64 ? 2.2 : 1.0;
 }
 
 }  // namespace qkflow
