@@ -7,8 +7,8 @@
 
 namespace qkflow_test {
 
-/// Stopping states of the reduced flow to 25 digits, computed by two independent methods. Text, so that every scalar type
-/// can read all digits.
+/// Stopping states of the reduced flow to 25 digits, computed by two independent methods. Text, so that every scalar
+/// type can read all digits.
 struct Golden {
   const char* parameterization;
   const char *classes, *block, *informative, *noise, *eta_ov, *eta_qk, *mu_ov0, *mu_qk0, *stop_loss;
