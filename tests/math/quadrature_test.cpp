@@ -60,7 +60,7 @@ TEMPLATE_TEST_CASE("A panel is exact for exponentials over its e-foldings", "[qu
                    Precise) {
   using std::abs;
   using std::exp;
-  const TestType width(panel_variation<TestType>());
+  const TestType width = static_cast<TestType>(panel_variation<TestType>());
   const TestType allowed = tolerance<TestType>(Tol::rounding);
   for (const double from : {-80.0, -3.0, -0.5, 0.0, 1.0, 40.0}) {
     const TestType a = TestType(from);

@@ -368,7 +368,7 @@ class ClosedForm {
   Scalar panel_end(const Scalar& delta, Local& here, const Scalar& end) const {
     using std::abs;
     using std::sqrt;
-    const Scalar allowed(panel_variation<Scalar>());
+    const Scalar allowed = static_cast<Scalar>(panel_variation<Scalar>());
     Scalar width = end - delta;
     // slope w + bend w^2 / 2 = allowed
     const Scalar suggested =
