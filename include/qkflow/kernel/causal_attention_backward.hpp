@@ -128,6 +128,8 @@ void causal_backward_queries(const CausalBackwardOperands<T>& x, const VisibleKe
       const auto before = [&](Index, Index group_end) {
         return Range{0, std::clamp<Index>(all.visible(first + group_end - 1) - key, 0, count)};
       };
+      // A head of one tile starts its gradients here; longer ones add to zeros.
+      const Start start = x.q.length <= std::min(tile, tile_keys) ? Start::zero : Start::keep;
       Product<T> product{s.weights,
                          stride,
                          d_output_rows + offset * d_output_stride,
@@ -135,7 +137,7 @@ void causal_backward_queries(const CausalBackwardOperands<T>& x, const VisibleKe
                          d_values + key * d_value_stride,
                          d_value_stride,
                          queries,
-                         Start::keep};
+                         start};
       multiply<T, Storage::by_row>(product, 0, count, value_padded / lanes, after);
       product = {s.d_scores,
                  stride,
@@ -144,7 +146,7 @@ void causal_backward_queries(const CausalBackwardOperands<T>& x, const VisibleKe
                  d_keys + key * d_key_stride,
                  d_key_stride,
                  queries,
-                 Start::keep};
+                 start};
       multiply<T, Storage::by_row>(product, 0, count, padded / lanes, after);
       product = {s.d_scores, stride, all.keys + key * all.key_stride,     all.key_stride, s.d_query + offset * padded,
                  padded,     count,  key == 0 ? Start::zero : Start::keep};
@@ -169,7 +171,7 @@ void causal_backward_head(const CausalBackwardOperands<T>& x, const std::uint8_t
   const Index d_key_stride = keys_in_place ? x.d_k.row_stride : padded;
   const Index d_value_stride = values_in_place ? x.d_v.row_stride : value_padded;
   const Index count = length == 0 ? 0 : all.visible(length - 1);
-  for (Index j = 0; j < count; ++j) {
+  for (Index j = 0; j < count && length > std::min(CausalTile<T>::queries, CausalTile<T>::backward_keys); ++j) {
     std::fill_n(d_keys + j * d_key_stride, padded, T(0));
     std::fill_n(d_values + j * d_value_stride, value_padded, T(0));
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -231,6 +232,38 @@ Pack<T> gather(const T* base, const std::int32_t* index) {
 }
 
 #endif
+
+/// to[k * to_stride + i] = factor * from[i * from_stride + k] for i, k < 4.
+template <KernelScalar T>
+void transpose_four(const T* from, std::ptrdiff_t from_stride, T factor, T* to, std::ptrdiff_t to_stride) {
+#if defined(QKFLOW_HAS_XSIMD) && defined(__SSE2__)
+  if constexpr (std::is_same_v<T, float>) {
+    const __m128 f = _mm_set1_ps(factor);
+    __m128 a = _mm_mul_ps(f, _mm_loadu_ps(from)), b = _mm_mul_ps(f, _mm_loadu_ps(from + from_stride));
+    __m128 c = _mm_mul_ps(f, _mm_loadu_ps(from + 2 * from_stride)),
+           d = _mm_mul_ps(f, _mm_loadu_ps(from + 3 * from_stride));
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + to_stride, b);
+    _mm_storeu_ps(to + 2 * to_stride, c);
+    _mm_storeu_ps(to + 3 * to_stride, d);
+  } else {
+    const __m128d f = _mm_set1_pd(factor);
+    for (int i = 0; i < 4; i += 2) {
+      for (int k = 0; k < 4; k += 2) {
+        const __m128d a = _mm_mul_pd(f, _mm_loadu_pd(from + i * from_stride + k));
+        const __m128d b = _mm_mul_pd(f, _mm_loadu_pd(from + (i + 1) * from_stride + k));
+        _mm_storeu_pd(to + k * to_stride + i, _mm_unpacklo_pd(a, b));
+        _mm_storeu_pd(to + (k + 1) * to_stride + i, _mm_unpackhi_pd(a, b));
+      }
+    }
+  }
+#else
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 4; ++k) to[k * to_stride + i] = factor * from[i * from_stride + k];
+  }
+#endif
+}
 
 /// The first `count` numbers, the remaining lanes `fill`; reads nothing past them.
 template <KernelScalar T>

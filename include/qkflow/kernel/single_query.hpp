@@ -65,7 +65,8 @@ void single_query_chunk(const RowList<const T>& keys, const RowList<const T>& va
       simd::store(weights + j, weight);
       sums = sums + weight;
     }
-    const T correction = before == high ? T(1) : std::exp2(before - high);
+    // Before the first block there is nothing to correct, and exp2(-infinity) would only be slow.
+    const T correction = before == -infinity ? T(0) : before == high ? T(1) : std::exp2(before - high);
     sum = sum * correction + simd::sum(sums);
     accumulate_rows<T, NarrowValues>({values.data, values.stride, index}, first, count, weights, value_cut, correction,
                                      output);

@@ -50,16 +50,12 @@ void transpose_scaled(const T* from, Index from_stride, Index rows, Index column
   constexpr Index block = 4;
   Index i = 0;
   for (; i + block <= rows; i += block) {
-    const T* const r0 = from + i * from_stride;
-    const T* const r1 = r0 + from_stride;
-    const T* const r2 = r1 + from_stride;
-    const T* const r3 = r2 + from_stride;
-    for (Index k = 0; k < columns; ++k) {
-      T* const out = to + k * to_stride + i;
-      out[0] = factor * r0[k];
-      out[1] = factor * r1[k];
-      out[2] = factor * r2[k];
-      out[3] = factor * r3[k];
+    Index k = 0;
+    for (; k + block <= columns; k += block) {
+      simd::transpose_four(from + i * from_stride + k, from_stride, factor, to + k * to_stride + i, to_stride);
+    }
+    for (; k < columns; ++k) {
+      for (Index l = i; l < i + block; ++l) to[k * to_stride + l] = factor * from[l * from_stride + k];
     }
   }
   for (; i < to_stride; ++i) {
@@ -90,19 +86,22 @@ void copy_padded(const T* from, Index from_stride, Index rows, Index columns, T*
   }
 }
 
-/// scores(key, query) = keys(key) . query for keys [first, first + count) of the tile, into rows of `stride`; entries
-/// no query of a strip of registers can see are left as they are.
+/// scores(key, query) = rows(key) . query for keys [first, first + count), into rows of `stride`. Entries that no query
+/// of a register can see are left as they are.
 template <class T>
 void tile_scores(const VisibleKeys<T>& all, const T* rows, Index row_stride, Index width, const T* transposed,
                  Index first_query, Index last_query, Index first, Index count, T* scores, Index stride) {
-  constexpr Index lanes = simd::lanes<T>, most = RegisterTile<T>::most_vectors;
-  for (Index column = 0; column < stride; column += most * lanes) {
-    const Index vectors = std::min<Index>(most, (stride - column) / lanes);
-    const Index last = std::min(last_query, first_query + column + vectors * lanes - 1);
-    const Index visible = std::clamp<Index>(all.visible(last) - first, 0, count);
-    Product<T> product{
-        rows + first * row_stride, row_stride, transposed + column, stride, scores + column, stride, width};
-    multiply<T, Storage::by_row>(product, 0, visible, vectors);
+  constexpr Index lanes = simd::lanes<T>;
+  Product<T> product{rows + first * row_stride, row_stride, transposed, stride, scores, stride, width};
+  // Keys that all queries see go the fast way, many registers at a time; on the diagonal each register has its own end.
+  const Index free = std::clamp<Index>(all.visible(first_query) - first, 0, count);
+  multiply<T, Storage::by_row>(product, 0, free, stride / lanes);
+  for (Index column = 0; free < count && column < stride; column += lanes) {
+    const Index last = std::min(last_query, first_query + column + lanes - 1);
+    const Index visible = std::clamp<Index>(all.visible(last) - first, free, count);
+    product.b = transposed + column;
+    product.c = scores + column;
+    multiply<T, Storage::by_row>(product, free, visible, 1);
   }
 }
 

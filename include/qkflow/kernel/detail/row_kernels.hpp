@@ -110,11 +110,11 @@ void dot_rows(const RowList<const T>& rows, Index first, Index count, const RowC
     simd::Pack<T> right[Vectors];
     QKFLOW_UNROLL
     for (int i = 0; i < Vectors; ++i) right[i] = simd::load(x + (v + i) * lanes);
-    for (Index j = 0; j < count; j += lanes) {
+    const auto group = [&](Index j, const auto& row_of) {
       simd::Pack<T> sums[lanes];
       QKFLOW_UNROLL
       for (int l = 0; l < lanes; ++l) {
-        const T* const row = rows[first + std::min<Index>(j + l, count - 1)] + offset;
+        const T* const row = row_of(l);
         sums[l] = load_row<T, Narrow>(row, cut.width) * right[0];
         QKFLOW_UNROLL
         for (int i = 1; i < Vectors; ++i)
@@ -122,6 +122,16 @@ void dot_rows(const RowList<const T>& rows, Index first, Index count, const RowC
       }
       const simd::Pack<T> sum = simd::sum_each<T>(sums);
       simd::store<T>(products + j, v == 0 ? sum : simd::load(products + j) + sum);
+    };
+    Index j = 0;
+    if (rows.index == nullptr) {
+      const T* row = rows.data + first * rows.stride + offset;
+      for (; j + lanes <= count; j += lanes, row += lanes * rows.stride) {
+        group(j, [&](int l) { return row + l * rows.stride; });
+      }
+    }
+    for (; j < count; j += lanes) {
+      group(j, [&](int l) { return rows[first + std::min<Index>(j + l, count - 1)] + offset; });
     }
   });
 }
@@ -141,20 +151,26 @@ void accumulate_rows(const RowList<const T>& rows, Index first, Index count, con
       QKFLOW_UNROLL
       for (int i = 0; i < Vectors; ++i) sums[c][i] = simd::broadcast(T(0));
     }
-    const auto add = [&](Index j, simd::Pack<T>(&sum)[Vectors]) {
-      const T* const row = rows[first + j] + offset;
-      const simd::Pack<T> weight = simd::broadcast(weights[j]);
+    const auto add = [&](T number, const T* row, simd::Pack<T>(&sum)[Vectors]) {
+      const simd::Pack<T> weight = simd::broadcast(number);
       QKFLOW_UNROLL
       for (int i = 0; i < Vectors; ++i) {
         sum[i] = simd::multiply_add<T>(weight, load_row<T, Narrow>(row + i * lanes, cut.width), sum[i]);
       }
     };
     Index j = 0;
+    if (rows.index == nullptr) {
+      const T* row = rows.data + first * rows.stride + offset;
+      for (; j + chains <= count; j += chains, row += chains * rows.stride) {
+        QKFLOW_UNROLL
+        for (int c = 0; c < chains; ++c) add(weights[j + c], row + c * rows.stride, sums[c]);
+      }
+    }
     for (; j + chains <= count; j += chains) {
       QKFLOW_UNROLL
-      for (int c = 0; c < chains; ++c) add(j + c, sums[c]);
+      for (int c = 0; c < chains; ++c) add(weights[j + c], rows[first + j + c] + offset, sums[c]);
     }
-    for (; j < count; ++j) add(j, sums[0]);
+    for (; j < count; ++j) add(weights[j], rows[first + j] + offset, sums[0]);
     QKFLOW_UNROLL
     for (int i = 0; i < Vectors; ++i) {
       simd::Pack<T> sum = sums[0][i];
@@ -175,9 +191,8 @@ void outer_rows(const RowList<T>& rows, Index first, Index count, const T* weigh
     simd::Pack<T> right[Vectors];
     QKFLOW_UNROLL
     for (int i = 0; i < Vectors; ++i) right[i] = simd::load(x + (v + i) * lanes);
-    for (Index j = 0; j < count; ++j) {
-      T* const row = rows[first + j] + offset;
-      const simd::Pack<T> weight = simd::broadcast(weights[j]);
+    const auto write = [&](T number, T* row) {
+      const simd::Pack<T> weight = simd::broadcast(number);
       QKFLOW_UNROLL
       for (int i = 0; i < Vectors; ++i) {
         if constexpr (Narrow) {
@@ -186,6 +201,12 @@ void outer_rows(const RowList<T>& rows, Index first, Index count, const T* weigh
           simd::store<T>(row + i * lanes, weight * right[i]);
         }
       }
+    };
+    if (rows.index == nullptr) {
+      T* row = rows.data + first * rows.stride + offset;
+      for (Index j = 0; j < count; ++j, row += rows.stride) write(weights[j], row);
+    } else {
+      for (Index j = 0; j < count; ++j) write(weights[j], rows[first + j] + offset);
     }
   });
 }
