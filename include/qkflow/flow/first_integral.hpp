@@ -343,9 +343,9 @@ class PowerPath {
   Scalar score_slope(const Scalar& v) const { return sign_ * score(v); }
   static constexpr bool keeps_sign() { return true; }
   Scalar displacement(const Scalar& score) const {
+    using std::abs;
     using std::log;
     using std::log1p;
-    using std::abs;
     const Scalar relative = (score - start_) / start_;
     return sign_ * (abs(relative) < Scalar(0.5) ? log1p(relative) : log(Scalar(score / start_)));
   }
@@ -416,9 +416,8 @@ class HyperbolicPath {
     using std::asinh;
     // asinh x - asinh y = asinh(x sqrt(1+y^2) - y sqrt(1+x^2)), written without cancellation.
     const Scalar sum = start_ * slope_at(score) + score * cosh_;
-    const Scalar x = score / ratio_, y = start_ / ratio_;
-    if (score * start_ > Scalar(0)) return asinh(Scalar((x - y) * (x + y) / (sum / (ratio_ * ratio_))));
-    return asinh(x) - origin_;
+    if (score * start_ > Scalar(0)) return asinh(Scalar((score - start_) * ((score + start_) / sum)));
+    return asinh(Scalar(score / ratio_)) - origin_;
   }
   Scalar weight(const Scalar& /*v*/) const { return weight_; }
   Scalar linear(const Scalar& v) const { return weight_ * v; }
