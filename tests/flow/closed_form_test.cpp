@@ -155,6 +155,30 @@ TEST_CASE("Closed form of time inverts closed form of state", "[closed_form]") {
   });
 }
 
+TEST_CASE("States at many losses are the states at each", "[closed_form]") {
+  const auto check = [](const auto& flow, const auto& start) {
+    const ClosedForm closed(flow, start);
+    const double top = closed.start().loss;
+    const std::vector<double> losses{0.9 * top, 0.9 * top, 0.5 * top, 0.1 * top, 1e-3, 0.3 * top, 1e-3, 1e-12};
+    const auto points = closed.at_losses(losses);
+    REQUIRE(points.size() == losses.size());
+    for (std::size_t k = 0; k < losses.size(); ++k) {
+      const auto alone = closed.at_loss(losses[k]);
+      INFO("loss " << losses[k] << ", start " << start.mu_ov << ", " << start.mu_qk);
+      CHECK_THAT(points[k].mu_ov, WithinRel(alone.mu_ov, tolerance<double>(Tol::state)));
+      CHECK_THAT(points[k].mu_qk,
+                 WithinRel(alone.mu_qk, tolerance<double>(Tol::state)) || WithinAbs(alone.mu_qk, 1e-300));
+    }
+  };
+  for_each_pair(check);
+  // The attention circuit hardly moves: its displacement is below the last digits of the score.
+  for (const double ratio : {1e-15, 1e-12, 1e-9}) {
+    Caco<double> flow;
+    flow.rates.qk = ratio;
+    check(flow, ReducedState<double>{0.0, 5.0});
+  }
+}
+
 TEST_CASE("The closed clock runs at the speed of the field", "[closed_form]") {
   // Central differences of at_time against the velocity: a check that does not know how either is computed.
   for_each_pair([&](const auto& flow, const auto& start) {

@@ -60,11 +60,15 @@ class ClosedForm {
   std::vector<Point> at_losses(const std::vector<Scalar>& losses) const {
     std::vector<Point> points;
     points.reserve(losses.size());
-    Scalar last = std::numeric_limits<Scalar>::infinity();
+    using std::abs;
+    Scalar last = std::numeric_limits<Scalar>::infinity(), passed(0);
     for (const Scalar& loss : losses) {
-      const bool onwards = loss <= last && !points.empty();
-      points.push_back(at_loss(loss, onwards ? path_.attention.displacement_of_score(points.back().mu_qk) : Scalar(0)));
+      points.push_back(at_loss(loss, loss <= last ? passed : Scalar(0)));
       last = loss;
+      // The score knows the displacement to its own last digits: stay below them.
+      const Scalar score = points.back().mu_qk;
+      passed = path_.attention.displacement_of_score(score) * (Scalar(1) - Scalar(1) / Scalar(64)) -
+               Scalar(8) * std::numeric_limits<Scalar>::epsilon() * (abs(score) + abs(path_.start.mu_qk));
     }
     return points;
   }
