@@ -106,9 +106,10 @@ ScaledRise<Scalar> objective_rise(HardAttention, const Scalar& classes, const Sc
 /// root) and at a given time, and the time of a state (one quadrature: the clock has no closed form in any of the
 /// three). mu increases along every trajectory and serves as its coordinate; the loss decreases to 0.
 ///
-/// States are right to about 1e-13 relative and times to 1e-12 in double for C and m from 2 to 1e6 and ratios from
-/// 1e-6 to 1e6 (tests/flow/objective_closed_form_test.cpp, against 50 digits). Times are infinite where they exceed the
-/// range of Scalar. Nothing allocates.
+/// In double, for C and m from 2 to 1e6 and ratios from 1e-6 to 1e6: states at a given mu are right to 1e-13, states at
+/// a given loss (1e-300 to chance) and times to 1e-12 (tests/flow/objective_closed_form_test.cpp, against 50 digits).
+/// From a start at mu0 < 0 attention sinks until mu = 0; where it has come back, mu must hold it: nu is then as good as
+/// r F'(mu) times the last bit of mu. Times are infinite where they exceed the range of Scalar. Nothing allocates.
 ///
 /// Errors: InvalidArgument for a task, rates or start that are not admissible (|mu0| or |nu0| above a third of the
 /// exponent range, 236 in double), for a mu before the start, and for a loss not below that of the start.

@@ -25,7 +25,7 @@ concept VelocityField = std::invocable<Field&, const State&, State&, const typen
 ///                                     {stop_below<State>("loss", loss, 1e-4)}, Fehlberg78{});
 ///
 /// The state is one flat Eigen column vector, dynamic or fixed size, of float, double, long double or a Boost
-/// multiprecision number (without expression templates). Each step allocates nothing and copies the state at most once;
+/// multiprecision number (without expression templates). Steps after the first allocate no state;
 /// saving rows is opt-in.
 ///
 /// Throws InvalidArgument for options it cannot work with, before the first evaluation. From then on nothing is thrown:
