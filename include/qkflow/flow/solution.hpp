@@ -55,6 +55,8 @@ struct SolveStatistics {
   std::size_t rejections = 0;   ///< steps tried and refused by the error control
   std::size_t evaluations = 0;  ///< of the field, for steps and for states between them
   std::size_t resteps = 0;      ///< states between steps that cost a step of their own
+  /// The step the method would try next, from the last step end: what a resumed run starts with. 0 before the first.
+  double next_step = 0;
 };
 
 /// A recorded crossing.

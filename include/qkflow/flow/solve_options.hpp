@@ -3,6 +3,7 @@
 #pragma once
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -32,6 +33,9 @@ struct SolveOptions {
   /// ever closer to its saddle at 0 without crossing it, and an error of atol would carry it across.
   Scalar atol = default_rtol() / 1000;
 
+  /// To resume a fixed-step run: `start` is its state after so many steps of first_step from t0. Later steps then fall
+  /// where the uninterrupted run has them, to the last bit; max_steps counts both parts.
+  std::size_t steps_before = 0;
   Scalar first_step = 0;  ///< 0: chosen from the field (two evaluations). A fixed-step method needs its step here
   Scalar max_step = std::numeric_limits<Scalar>::infinity();  ///< no step is longer
   std::size_t max_steps = 1'000'000;                          ///< accepted steps before Status::step_limit
@@ -40,6 +44,9 @@ struct SolveOptions {
   std::vector<Scalar> save_times{};  ///< rows at exactly these times: ascending, within [t0, t_end]
   std::size_t save_every = 0;        ///< k > 0: rows at t0 and after every k-th step
   bool save_end = true;              ///< if anything is saved, the last row is where the solve ended
+  /// If set, rows go here and are not kept: long states need not fill the memory. Where two rows would have the same
+  /// time (a stop met at a save time), the later call replaces the earlier one.
+  std::function<void(const Scalar& t, const State& x)> on_save{};
 
   int checks_per_step = 1;  ///< conditions are compared at this many points of each step, the last being its end
 
@@ -47,6 +54,11 @@ struct SolveOptions {
   std::function<void(const Scalar& t, const State& x, const SolveStatistics& statistics)> on_step{};
   const std::atomic<bool>* cancel = nullptr;  ///< looked at before every step; true ends it with Status::cancelled
 
+  /// The time `start` belongs to: t0, later if a fixed-step run is resumed.
+  Scalar start_time() const {
+    if (steps_before == 0) return t0;
+    return t0 + Scalar(steps_before) * std::min(first_step, max_step);
+  }
   /// 1e-9, and 8e-6 (64 epsilon) for float.
   static Scalar default_rtol() { return static_cast<Scalar>(std::numeric_limits<Scalar>::digits <= 24 ? 8e-6 : 1e-9); }
 };
@@ -94,6 +106,12 @@ void validate(const SolveOptions<State>& o, const State& start, const std::vecto
   require_non_negative(solve, "first_step", o.first_step);
   if (!adaptive && o.first_step == Scalar(0)) {
     throw_invalid(solve, "first_step", o.first_step, "be above 0: it is the step of a fixed-step method");
+  }
+  if (adaptive && o.steps_before != 0) {
+    throw_invalid(solve, "steps_before", o.steps_before, "be 0 unless the method has a fixed step");
+  }
+  if (!adaptive && !(o.start_time() <= o.t_end)) {
+    throw_invalid(solve, "steps_before", o.steps_before, "not lead beyond t_end = " + to_text(o.t_end));
   }
   if (isnan(o.max_step) || !(o.max_step > Scalar(0))) throw_invalid(solve, "max_step", o.max_step, "be above 0");
   if (o.max_steps == 0) throw_invalid(solve, "max_steps", o.max_steps, "be above 0");

@@ -35,7 +35,7 @@ class Integrator {
         options_(options),
         search_(stops),
         stepper_(options.rtol, options.atol, options.max_step),
-        t_(options.t0),
+        t_(options.start_time()),
         x_{start} {}
 
   Solution<Vector> run() {
@@ -68,8 +68,14 @@ class Integrator {
   }
 
   void start() {
-    if (options_.save_every > 0) save(t_, x_.v);
-    save_until(t_, true, Scalar(0));
+    if (options_.steps_before == 0) {
+      if (options_.save_every > 0) save(t_, x_.v);
+      save_until(t_, true, Scalar(0));
+    } else {
+      result_.statistics.steps = options_.steps_before;
+      const std::vector<Scalar>& wanted = options_.save_times;  // those up to here are the first part's
+      while (next_save_ < wanted.size() && wanted[next_save_] <= t_) ++next_save_;
+    }
     result_.already_true = search_.start(t_, x_.v);
     for (const std::size_t index : result_.already_true) {
       if (!search_[index].terminal || search_[index].at_start == AtStart::wait) continue;
@@ -101,6 +107,7 @@ class Integrator {
     rejections_in_a_row_ = 0;
     ++result_.statistics.steps;
     if constexpr (Method::adaptive) next_step_ = next;
+    result_.statistics.next_step = static_cast<double>(next_step_);
     finish_step(h, t_new);
   }
 
@@ -239,6 +246,10 @@ class Integrator {
   bool saving() const { return options_.save_every > 0 || !options_.save_times.empty(); }
 
   void save(const Scalar& t, const Vector& x) {
+    if (options_.on_save) {
+      options_.on_save(t, x);
+      return;
+    }
     if (!result_.times.empty() && result_.times.back() == t) {
       result_.states.back() = x;  // a stop met at a save time: its own state is the one on the far side
       return;
