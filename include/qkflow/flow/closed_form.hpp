@@ -54,21 +54,20 @@ class ClosedForm {
   }
 
   /// The state at which the loss falls to `loss`: alpha(q) o = log((M-1)/(e^loss - 1)), one root.
-  Point at_loss(const Scalar& loss) const { return at_loss(loss, Scalar(0)); }
+  Point at_loss(const Scalar& loss) const {
+    Scalar passed(0);
+    return at_loss(loss, passed);
+  }
 
   /// The states at the given losses, falling ones fastest: each search starts where the last one ended.
   std::vector<Point> at_losses(const std::vector<Scalar>& losses) const {
     std::vector<Point> points;
     points.reserve(losses.size());
-    using std::abs;
     Scalar last = std::numeric_limits<Scalar>::infinity(), passed(0);
     for (const Scalar& loss : losses) {
-      points.push_back(at_loss(loss, loss <= last ? passed : Scalar(0)));
+      if (!(loss <= last)) passed = Scalar(0);
+      points.push_back(at_loss(loss, passed));
       last = loss;
-      // The score knows the displacement to its own last digits: stay below them.
-      const Scalar score = points.back().mu_qk;
-      passed = path_.attention.displacement_of_score(score) * (Scalar(1) - Scalar(1) / Scalar(64)) -
-               Scalar(8) * std::numeric_limits<Scalar>::epsilon() * (abs(score) + abs(path_.start.mu_qk));
     }
     return points;
   }
@@ -173,8 +172,9 @@ class ClosedForm {
     }
   }
 
-  /// at_loss, knowing that the attention circuit has passed the displacement `passed` before (0 if nothing is known).
-  Point at_loss(const Scalar& loss, const Scalar& passed) const {
+  /// at_loss, knowing that the attention circuit has passed the displacement `passed` before (0 if nothing is known);
+  /// `passed` moves on to where it is then.
+  Point at_loss(const Scalar& loss, Scalar& passed) const {
     constexpr const char* name = "ClosedForm::at_loss";
     using std::abs;
     require_positive(name, "loss", loss);
@@ -229,7 +229,7 @@ class ClosedForm {
 
   /// gap > 0 beyond |o0|: the unknown is the displacement v of the attention circuit, in which both circuits are
   /// explicit; log z(v) is increasing (and concave from o0 = 0, so that Newton cannot overshoot).
-  Point rising(const Scalar& gap, const Scalar& loss, const Scalar& passed) const {
+  Point rising(const Scalar& gap, const Scalar& loss, Scalar& passed) const {
     using std::abs;
     using std::exp;
     using std::log;
@@ -262,7 +262,9 @@ class ClosedForm {
       guess = order < Scalar(1) ? Scalar(low * exp(step < Scalar(40) ? step : Scalar(40))) : Scalar(low + step * low);
       if (!(guess < highest)) guess = low;
     }
-    const AttentionStep<Scalar> step = path_.attention.at(increasing_root(excess, low, highest, guess));
+    const Scalar v = increasing_root(excess, low, highest, guess);
+    passed = v * (Scalar(1) - Scalar(64) * std::numeric_limits<Scalar>::epsilon());
+    const AttentionStep<Scalar> step = path_.attention.at(v);
     return assemble(output(step), step, loss);
   }
 
