@@ -190,6 +190,9 @@ class Integrator {
       }
       // An accepted step to a state that is not finite (its error estimate missed it) must shrink, too.
       next_step_ = accepted || !(next < h) ? Scalar(h / Scalar(4)) : next;
+      // A step of a few spacings of numbers around t, shortened a little, may round to itself, and would be tried again
+      // and again.
+      if (!(Scalar(t_ + next_step_) < Scalar(t_ + h))) next_step_ = h / Scalar(4);
     }
   }
 
