@@ -290,9 +290,8 @@ void print_table() {
     auto& peak = peaks[{row.scalar, row.threads}];
     if (peak == 0) peak = row.scalar == 4 ? peak_flops<float>(row.threads) : peak_flops<double>(row.threads);
     const double bytes = row.problem.bytes(row.backward, row.scalar);
-    // The bandwidth of the cache the problem fits into, to the next power of two.
-    const auto size =
-        static_cast<std::size_t>(std::exp2(std::ceil(std::log2(std::clamp(bytes, 16384.0, 268435456.0)))));
+    // Read an array of that very size: the cache the problem fits into decides.
+    const auto size = static_cast<std::size_t>(std::clamp(bytes, 16384.0, 268435456.0)) / 4096 * 4096;
     auto& bandwidth = bandwidths[{size, row.threads}];
     if (bandwidth == 0) bandwidth = read_bandwidth(size, row.threads);
     const double flops = row.problem.flops(row.backward), compute = flops / peak, memory = bytes / bandwidth;

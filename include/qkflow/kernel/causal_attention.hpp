@@ -47,12 +47,22 @@ void tile_softmax(const VisibleKeys<T>& all, Index first_query, Index last_query
     T* const scores = s.scores + column;
     const simd::Pack<T> before = simd::load(s.high + column);
     simd::Pack<T> high = before, other = before;
+    const Index free = std::min(rows, std::max<Index>(all.visible(first_query) - first, 0));
     Index j = 0;
-    for (; j + 2 <= rows; j += 2) {
+    for (; j + 2 <= free; j += 2) {
       high = simd::maximum<T>(high, simd::load(scores + j * stride));
       other = simd::maximum<T>(other, simd::load(scores + (j + 1) * stride));
     }
-    if (j < rows) high = simd::maximum<T>(high, simd::load(scores + j * stride));
+    if (j < free) high = simd::maximum<T>(high, simd::load(scores + j * stride));
+    const simd::Pack<T> query = simd::count_from(static_cast<T>(column));
+    for (j = free; j < rows; ++j) {
+      // Queries before the key do not see it.
+      const simd::Pack<T> position = simd::broadcast(static_cast<T>(all.position(first + j) - first_query));
+      const simd::Pack<T> score =
+          simd::if_less<T>(query, position, simd::broadcast(-infinity), simd::load(scores + j * stride));
+      simd::store(scores + j * stride, score);
+      high = simd::maximum<T>(high, score);
+    }
     high = simd::maximum<T>(high, other);
     simd::store(s.high + column, high);
     // Where no key has been seen yet the maximum is -infinity, and (-infinity) - (-infinity) would be NaN.
@@ -97,7 +107,6 @@ void causal_forward_queries(const VisibleKeys<T>& all, const HeadView<const T>& 
       here.high += offset, here.sum += offset, here.query += offset * q.width;
       tile_scores(all, all.keys, all.key_stride, q.width, here.query, first_query, last_query, first, count, s.scores,
                   stride);
-      mask_tile(all, first_query, first, count, -infinity, s.scores, stride);
       tile_softmax(all, first_query, last_query, first, count, here, stride);
       const Product<T> product{
           s.scores, stride, all.values + first * all.value_stride,   all.value_stride, s.output + offset * padded,

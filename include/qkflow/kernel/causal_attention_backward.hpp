@@ -52,17 +52,30 @@ struct CausalBackwardOperands {
   T scale;
 };
 
-/// Turns scores (in units of log 2) into weights and the gradients of the weights into those of the scores.
+/// Turns scores (in units of log 2) into weights and the gradients of the weights into those of the scores: keys from
+/// `first_key` on, queries from `first_query` on, which are `offset` into their group.
 template <class T>
-void tile_weights_and_gradients(const CausalBackwardScratch<T>& s, Index offset, Index count, Index stride) {
+void tile_weights_and_gradients(const VisibleKeys<T>& all, const CausalBackwardScratch<T>& s, Index first_query,
+                                Index offset, Index first_key, Index count, Index stride) {
   constexpr Index lanes = simd::lanes<T>;
+  const Index free = std::clamp<Index>(all.visible(first_query) - first_key, 0, count);
+  const simd::Pack<T> zero = simd::broadcast(T(0));
   for (Index column = 0; column < stride; column += lanes) {
     const simd::Pack<T> log_sum = simd::load(s.log_sum + offset + column), mean = simd::load(s.mean + offset + column);
+    const simd::Pack<T> query = simd::count_from(static_cast<T>(column));
     T *weights = s.weights + column, *d_scores = s.d_scores + column;
-    for (Index j = 0; j < count; ++j, weights += stride, d_scores += stride) {
+    Index j = 0;
+    for (; j < free; ++j, weights += stride, d_scores += stride) {
       const simd::Pack<T> weight = simd::exp2_nonpositive<T>(simd::load(weights) - log_sum);
       simd::store(weights, weight);
       simd::store<T>(d_scores, weight * (simd::load(d_scores) - mean));
+    }
+    for (; j < count; ++j, weights += stride, d_scores += stride) {
+      // Queries before the key do not see it; what stands there may be anything.
+      const simd::Pack<T> position = simd::broadcast(static_cast<T>(all.position(first_key + j) - first_query));
+      const simd::Pack<T> weight = simd::exp2_nonpositive<T>(simd::load(weights) - log_sum);
+      simd::store<T>(weights, simd::if_less<T>(query, position, zero, weight));
+      simd::store<T>(d_scores, simd::if_less<T>(query, position, zero, weight * (simd::load(d_scores) - mean)));
     }
   }
 }
@@ -117,9 +130,7 @@ void causal_backward_queries(const CausalBackwardOperands<T>& x, const VisibleKe
                   stride);
       tile_scores(all, all.values, all.value_stride, value_width, s.d_output + offset * value_width, first, last, key,
                   count, s.d_scores, stride);
-      tile_weights_and_gradients(s, offset, count, stride);
-      mask_tile(all, first, key, count, T(0), s.weights, stride);
-      mask_tile(all, first, key, count, T(0), s.d_scores, stride);
+      tile_weights_and_gradients(all, s, first, offset, key, count, stride);
 
       // A key takes from the queries at or after it, a query from the keys at or before it.
       const auto after = [&](Index first_key, Index) {

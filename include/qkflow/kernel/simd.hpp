@@ -279,12 +279,24 @@ void store_first(T* to, int count, const Pack<T>& x) {
   store(values, x);
   for (int i = 0; i < count; ++i) to[i] = values[i];
 }
-/// Largest lane (NaN lanes are passed over unless they come first).
+/// first, first + 1, first + 2, ...
+template <KernelScalar T>
+Pack<T> count_from(T first) {
+  T values[lanes<T>];
+  for (int i = 0; i < lanes<T>; ++i) values[i] = first + static_cast<T>(i);
+  return load(values);
+}
+/// Largest lane; anything if one is NaN.
 template <KernelScalar T>
 T largest(const Pack<T>& x) {
   T values[lanes<T>];
   store(values, x);
-  return *std::max_element(values, values + lanes<T>);
+  QKFLOW_UNROLL
+  for (int half = lanes<T> / 2; half > 0; half /= 2) {
+    QKFLOW_UNROLL
+    for (int i = 0; i < half; ++i) values[i] = values[i] > values[i + half] ? values[i] : values[i + half];
+  }
+  return values[0];
 }
 
 }  // namespace qkflow::simd

@@ -130,7 +130,7 @@ void single_query_attention(const HeadView<const T>& q, const HeadView<const T>&
   carve_all(workspace.scratches(1, bytes)[0].data(), queries, outputs, highs, sums);
 
   // Puts the chunks of a head together, always in the same order.
-  const auto finish = [&](Index head) {
+  const auto finish = [&](Index head, Index b, Index h) {
     const T* const high = highs + head * chunks;
     const T* const part = sums + head * chunks;
     T* const output = outputs + head * chunks * output_size;
@@ -144,13 +144,15 @@ void single_query_attention(const HeadView<const T>& q, const HeadView<const T>&
       sum = old_factor * sum + new_factor * part[c];
       highest = above;
     }
-    value_cut.gather(output, sum > T(0) ? T(1) / sum : T(0), out.row(head / k.heads, head % k.heads, 0));
+    value_cut.gather(output, sum > T(0) ? T(1) / sum : T(0), out.row(b, h, 0));
     if (log_sum_exp != nullptr) log_sum_exp[head] = sum > T(0) ? (highest + std::log2(sum)) * ln2 : -infinity;
   };
 
   detail::with_narrowness(key_cut.narrow(), value_cut.narrow(), [&]<bool NarrowKeys, bool NarrowValues>() {
     detail::for_each_index(options.pool, heads * chunks, [&](Index index, std::size_t) {
-      const Index head = index / chunks, chunk = index % chunks, b = head / k.heads, h = head % k.heads;
+      // A short head takes no longer than a few divisions.
+      const Index head = chunks == 1 ? index : index / chunks, chunk = index - head * chunks;
+      const Index b = k.batch == 1 ? 0 : head / k.heads, h = head - b * k.heads;
       // Every chunk spreads the query for itself: none has to wait for another.
       T* const query = queries + index * query_size;
       key_cut.spread(q.row(b, h, 0), options.scale * log2_e, true, query);
@@ -160,11 +162,11 @@ void single_query_attention(const HeadView<const T>& q, const HeadView<const T>&
           options.key_mask == nullptr ? nullptr : options.key_mask + b * k.length, begin,
           std::min(begin + detail::SingleQuery::chunk, k.length), query, outputs + index * output_size, highs[index],
           sums[index]);
-      if (chunks == 1) finish(head);
+      if (chunks == 1) finish(head, b, h);
     });
   });
   if (chunks > 1) {
-    for (Index head = 0; head < heads; ++head) finish(head);
+    for (Index head = 0; head < heads; ++head) finish(head, head / k.heads, head % k.heads);
   }
 }
 

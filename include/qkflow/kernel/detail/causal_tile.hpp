@@ -105,17 +105,6 @@ void tile_scores(const VisibleKeys<T>& all, const T* rows, Index row_stride, Ind
   }
 }
 
-/// Writes `value` wherever a query of the tile comes before the key.
-template <class T>
-void mask_tile(const VisibleKeys<T>& all, Index first_query, Index first, Index count, T value, T* scores,
-               Index stride) {
-  const Index free = std::clamp<Index>(all.visible(first_query) - first, 0, count);
-  for (Index j = free; j < count; ++j) {
-    const Index blind = std::min(all.position(first + j) - first_query, stride);
-    std::fill_n(scores + j * stride, blind, value);
-  }
-}
-
 /// The visible keys of a head: in place where nothing is masked and rows have the wanted strides' widths, else copied
 /// into `keys` and `values` (padded with zeros to their strides), and with a mask `positions` and `seen`.
 template <class T>
