@@ -59,6 +59,7 @@ void draws_from_words(const std::uint32_t (&words)[sampling_lanes], std::uint32_
 template <class Draw>
 void count_below(const Draw* draws, int count, std::span<const Draw> thresholds, std::uint16_t* totals) {
   // GCC's and clang's vector types: a comparison gives 0 or -1 in every lane, whatever the instruction set.
+  // NOLINTNEXTLINE(modernize-use-using)
   typedef Draw Lanes __attribute__((vector_size(sampling_lanes * sizeof(Draw))));
   constexpr int together = 4;
   constexpr int most = std::numeric_limits<Draw>::max() < 65535 ? std::numeric_limits<Draw>::max() : 65535;
