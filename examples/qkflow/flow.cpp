@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The qkflow authors
 // SPDX-License-Identifier: MIT
 //
-// qkflow flow: one trajectory of the reduced flow as CSV, by closed form or integrated.
+// qkflow flow: one trajectory as CSV: the reduced flow by closed form or integrated, or every matrix entry integrated.
 
 #include <fmt/format.h>
 
@@ -14,6 +14,7 @@
 
 #include "commands.hpp"
 #include "integrate.hpp"
+#include "matrix.hpp"
 #include "options.hpp"
 #include "qkflow/flow/closed_form.hpp"
 #include "qkflow/report/atomic_file.hpp"
@@ -28,22 +29,13 @@ using Row = qkflow::TimedPoint<double>;
 struct FlowCommand {
   FlowOptions flow{};
   IntegrationOptions integration{};
+  MatrixOptions matrix{};
   End end{};
   std::string method = "closed";
   int points = 0;
   std::string csv = "-";
   bool statistics = false;
 };
-
-// t_k = (1 + T)^(k / K) - 1 for k = 0 ... K-1: log-spaced in 1 + t, the first at 0.
-std::vector<double> save_times(double end, int points) {
-  if (points > 0 && !std::isfinite(end)) {
-    qkflow::throw_invalid("options", "points", points, "be 0 where the end time exceeds the range of double");
-  }
-  std::vector<double> times;
-  for (int k = 0; k < points; ++k) times.push_back(std::expm1(std::log1p(end) * k / points));
-  return times;
-}
 
 // The end of the trajectory by closed form. Also where an end that is never reached is found out, for both methods.
 template <class Closed>
@@ -55,6 +47,12 @@ Row end_row(const Closed& closed, const End& end) {
   return {t, point.mu_ov, point.mu_qk, point.alpha, point.loss};
 }
 
+void print_statistics(const FlowCommand& command, const qkflow::SolveStatistics& s) {
+  if (!command.statistics) return;
+  fmt::print(stderr, "{}: {} steps, {} rejections, {} evaluations\n", command.integration.stepper, s.steps,
+             s.rejections, s.evaluations);
+}
+
 std::vector<Row> integrated_rows(const FlowCommand& command, const ErasedFlow& flow) {
   Integrated result = integrate(flow, command.flow.start, command.end, {}, command.integration);
   if (command.points > 0) {
@@ -62,12 +60,46 @@ std::vector<Row> integrated_rows(const FlowCommand& command, const ErasedFlow& f
     const std::vector<double> times = save_times(result.rows.back().t, command.points);
     result = integrate(flow, command.flow.start, command.end, times, command.integration);
   }
-  if (command.statistics) {
-    const auto& s = result.statistics;
-    fmt::print(stderr, "{}: {} steps, {} rejections, {} evaluations\n", command.integration.stepper, s.steps,
-               s.rejections, s.evaluations);
-  }
+  print_statistics(command, result.statistics);
   return result.rows;
+}
+
+// Options that would be silently without effect.
+void refuse_idle_options(const FlowCommand& command) {
+  const MatrixOptions& m = command.matrix;
+  const auto refuse = [](const char* option, const char* reason) {
+    throw qkflow::InvalidArgument(fmt::format("options: {} is for {}", option, reason));
+  };
+  if (command.method != "matrix") {
+    if (!m.data.empty()) refuse("--data", "--method matrix");
+    if (!m.init.empty()) refuse("--init", "--method matrix");
+    if (!m.init_file.empty()) refuse("--init-file", "--method matrix");
+    if (!m.checkpoint.empty()) refuse("--checkpoint", "--method matrix");
+    return;
+  }
+  const qkflow::BlockTask<double>& task = command.flow.task;
+  const qkflow::BlockTask<double> unset;
+  if (!m.data.empty() &&
+      (task.classes != unset.classes || task.block != unset.block || task.informative != unset.informative ||
+       task.noise != unset.noise || task.noise_vocabulary != unset.noise_vocabulary)) {
+    refuse("the block task's size", "runs without --data");
+  }
+}
+
+void run_matrix(const FlowCommand& command, qkflow::AtomicFile& file) {
+  MatrixRun run{command.flow, command.integration, command.matrix, command.end, command.points, {}};
+  if (starts_on_line(command.matrix)) {
+    // There theory knows the end, and whether it is ever reached.
+    with_reduced_flow(command.flow, [&](const auto& flow) {
+      const double end = end_row(qkflow::ClosedForm(flow, command.flow.start), command.end).t;
+      if (flow.is_exact()) run.predicted_end = end;
+    });
+  }
+  const MatrixTable table = integrate_matrices(run);
+  print_statistics(command, table.statistics);
+  qkflow::CsvWriter csv(file, table.columns);
+  for (const std::vector<double>& row : table.rows) csv.row(row);
+  file.commit();
 }
 
 void run(const FlowCommand& command) {
@@ -78,8 +110,10 @@ void run(const FlowCommand& command) {
         fmt::format("exactly one of --stop-loss, --stop-alpha and --until must be given, not {}", ends));
   }
   if (command.points < 0) qkflow::throw_invalid("options", "points", command.points, "be at least 0");
+  refuse_idle_options(command);
 
   qkflow::AtomicFile file(command.csv);  // before the work: a file that cannot be written is better known now
+  if (command.method == "matrix") return run_matrix(command, file);
   const std::vector<Row> rows = with_reduced_flow(command.flow, [&](const auto& flow) {
     const qkflow::ClosedForm closed(flow, command.flow.start);
     const Row last = end_row(closed, command.end);
@@ -99,12 +133,13 @@ void run(const FlowCommand& command) {
 
 void add_flow(CLI::App& app) {
   const auto command = std::make_shared<FlowCommand>();
-  CLI::App* sub = app.add_subcommand("flow", "One trajectory of the reduced flow as CSV, by closed form or integrated");
+  CLI::App* sub = app.add_subcommand("flow", "One trajectory as CSV, by closed form or integrated");
   add_number(*sub, "--stop-loss", command->end.loss, "L", "end where the loss falls to L");
   add_number(*sub, "--stop-alpha", command->end.alpha, "A",
              "end where attention puts the mass A on informative tokens");
   add_number(*sub, "--until", command->end.time, "T", "end at time T");
-  add_choice(*sub, "--method", command->method, {"closed", "ode"}, "closed form, or integrated through Boost.Odeint");
+  add_choice(*sub, "--method", command->method, {"closed", "ode", "matrix"},
+             "closed form; integrated through Boost.Odeint; or every matrix entry integrated, on any data");
   add_count(*sub, "--points", command->points, "K",
             "rows before the last, log-spaced in 1 + t: t_k = (1 + T)^(k/K) - 1, the first at t = 0");
   add_csv_option(*sub, command->csv);
@@ -114,13 +149,15 @@ void add_flow(CLI::App& app) {
   add_start_options(*sub, command->flow);
   add_task_options(*sub, command->flow);
   add_integration_options(*sub, command->integration);
+  add_matrix_options(*sub, command->matrix);
   sub->footer(R"(Example: where does training end if the attention circuit learns ten times as fast?
 
   $ qkflow flow --eta-qk 10 --stop-loss 1e-4
   t,mu_ov,mu_qk,alpha,loss
   9319247.2180372626,13.181851482650402,4.7735425890851744,0.92208058683741685,0.0001
 
-The last row is the end; --points adds rows before it. --method ode gives the same by integration.)");
+The last row is the end; --points adds rows before it. --method ode gives the same by integration,
+--method matrix by integrating every entry of both circuits (with --data FILE on data of your own), with more columns.)");
   sub->callback([command] { run(*command); });
 }
 
