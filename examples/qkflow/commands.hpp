@@ -11,9 +11,12 @@ namespace qkflow_program {
 // the outside world, qkflow::Interrupted for Ctrl-C.
 void add_flow(CLI::App& app);
 void add_design(CLI::App& app);
+void add_train(CLI::App& app);
 void add_figure(CLI::App& app);
 
 // The figures: subcommands of `figure`.
+void add_figure_2(CLI::App& figure);
+void add_figure_3(CLI::App& figure);
 void add_figure_4(CLI::App& figure);
 
 }  // namespace qkflow_program

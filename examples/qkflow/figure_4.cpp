@@ -239,6 +239,8 @@ void draw(const std::vector<std::pair<qkflow::Figure, std::string>>& figures, co
       fmt::print("{}: {} {} (script {}, data {})\n", what, files.svg.string(), files.png.string(),
                  files.script.string(), (out / (figure.name + ".csv")).string());
     } catch (const qkflow::IoError&) {
+      // Ctrl-C at a terminal reaches gnuplot, too, and makes it fail.
+      if (qkflow::interrupted()) throw qkflow::Interrupted("interrupted; the data are in " + out.string());
       if (!failure) failure = std::current_exception();
     }
   }

@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   app.footer("Every command has a help of its own with a worked example: qkflow flow --help");
   qkflow_program::add_flow(app);
   qkflow_program::add_design(app);
+  qkflow_program::add_train(app);
   qkflow_program::add_figure(app);
 
   const qkflow::InterruptGuard guard;
