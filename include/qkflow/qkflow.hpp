@@ -76,6 +76,7 @@
 #include "qkflow/train/batch_gradient.hpp"
 #include "qkflow/train/checkpoint.hpp"
 #include "qkflow/train/dataset_sampler.hpp"
+#include "qkflow/train/evaluation.hpp"
 #include "qkflow/train/initial_weights.hpp"
 #include "qkflow/train/optimizer.hpp"
 #include "qkflow/train/schedule.hpp"
