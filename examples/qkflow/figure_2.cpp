@@ -345,7 +345,6 @@ std::string heat_map_script(const std::vector<Done>& all, const std::string& nam
 width_cm = {width:g}
 height_cm = {height:g}
 font_points = 7
-small = font_points - 1.5
 data = {data}
 set encoding utf8
 set datafile separator comma
@@ -354,11 +353,11 @@ black = 0x000000; white = 0xffffff
 shown(x) = x < 0.05 ? "" : sprintf("%.1f", x)
 do for [form in "svg png"] {{
   if (form eq "svg") {{
-    small = 7
+    small = "7"
     set terminal svg size width_cm*96/2.54, height_cm*96/2.54 fixed enhanced \
         font sprintf("DejaVu Sans,Verdana,sans-serif,%g", font_points*96/72.0) background "white"
   }} else {{
-    small = 5.5
+    small = "5.5"
     set terminal pngcairo size width_cm*300/2.54, height_cm*300/2.54 enhanced \
         font sprintf("DejaVu Sans,%g", font_points) fontscale 300/96.0 linewidth 300/96.0 background "white"
   }}
@@ -397,9 +396,9 @@ qkflow::Figure loss_figure(const std::vector<Done>& all, const std::string& data
                         .legend = qkflow::Figure::Legend::above};
   for (std::size_t number = 0; number < all.size(); ++number) {
     const Done& done = all[number];
-    qkflow::Panel panel{.title = done.experiment.title,
+    qkflow::Panel panel{.title = done.experiment.title + ": loss [nats]",
                         .x = {.label = "epoch", .low = 0},
-                        .y = {.label = "loss [nats]", .logarithmic = true, .low = 1e-3, .high = 4}};
+                        .y = {.logarithmic = true, .low = 1e-3, .high = 4}};
     std::uint64_t longest = 0;
     for (std::size_t i = 0; i < done.runs.size(); ++i) {
       longest = std::max(longest, done.runs[i].training.steps / done.experiment.settings.steps_per_epoch);
@@ -417,7 +416,7 @@ qkflow::Figure loss_figure(const std::vector<Done>& all, const std::string& data
       curve.style = 1;
       panel.curves.push_back(curve);
     }
-    panel.x.high = static_cast<double>((longest + 499) / 500 * 500);
+    panel.x.high = 1.03 * static_cast<double>((longest + 499) / 500 * 500);  // room for the last tic
     panel.x.step = longest > 1500 ? 1000 : 500;
     figure.panels.push_back(panel);
   }
@@ -426,7 +425,7 @@ qkflow::Figure loss_figure(const std::vector<Done>& all, const std::string& data
 
 /// At one loss, how much attention falls on distinct tokens at several ratios of the learning rates?
 void ratio_table(const Figure2Command& command, const std::filesystem::path& folder) {
-  const std::array<double, 4> ratios{0.2, 1, 5, 25};
+  const std::array<double, 5> ratios{0.2, 1, 2, 5, 25};
   const int seeds = command.seeds.value_or(command.quick ? 2 : 5);
   const double stop = command.quick ? 0.5 : 0.05;
   const std::vector<PublishedSettings> heads{{.parameterization = "CACO"},
@@ -451,28 +450,31 @@ void ratio_table(const Figure2Command& command, const std::filesystem::path& fol
   }
   const auto results = run_all(runs, command.threads, folder, "ratios");
   qkflow::AtomicFile file(std::filesystem::path(command.out) / "figure2_ratio.csv");
-  qkflow::CsvWriter csv(file, {"parameterization", "ratio", "seed", "steps", "loss", "distinct_attention"});
+  qkflow::CsvWriter csv(
+      file, {"parameterization", "ratio", "seed", "steps", "loss", "distinct_attention", "query_attention"});
   qkflow::Table table({{"", qkflow::Table::Align::left},
                        {"r"},
                        {"steps"},
                        {"loss"},
                        {"distinct attention"},
                        {"95 %"},
-                       {"more than at the ratio before"}});
+                       {"more than at the ratio before"},
+                       {"on the query's token"}});
   std::size_t at = 0;
   for (const PublishedSettings& head : heads) {
     std::vector<double> before;
     for (const double ratio : ratios) {
-      std::vector<double> attention, loss, steps, more;
+      std::vector<double> attention, query, loss, steps, more;
       int missed = 0;
       for (int i = 0; i < seeds; ++i, ++at) {
         const TopicRunResult& run = results[at];
         attention.push_back(run.evaluation.relevant_attention);
+        query.push_back(run.evaluation.query_attention);
         loss.push_back(run.evaluation.loss);
         steps.push_back(static_cast<double>(run.training.steps));
         missed += run.training.status != qkflow::TrainingStatus::stopped ? 1 : 0;
         csv.row(head.parameterization, ratio, first_seed + static_cast<std::uint64_t>(i), run.training.steps,
-                run.evaluation.loss, run.evaluation.relevant_attention);
+                run.evaluation.loss, run.evaluation.relevant_attention, run.evaluation.query_attention);
         if (!before.empty()) more.push_back(attention.back() - before[static_cast<std::size_t>(i)]);
       }
       const Sample a = sample_of(attention), d = sample_of(more);
@@ -481,7 +483,8 @@ void ratio_table(const Figure2Command& command, const std::filesystem::path& fol
                  fmt::format("{:.4f}", a.mean), fmt::format("± {:.4f}", a.half_width()),
                  missed > 0     ? fmt::format("{} of {} did not get there", missed, seeds)
                  : more.empty() ? std::string()
-                                : fmt::format("{:+.4f} ± {:.4f}", d.mean, d.half_width())});
+                                : fmt::format("{:+.4f} ± {:.4f}", d.mean, d.half_width()),
+                 fmt::format("{:.4f}", sample_of(query).mean)});
       before = attention;
     }
   }

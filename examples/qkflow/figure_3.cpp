@@ -216,16 +216,16 @@ qkflow::Figure figure_of(const Figure3Command& command, const std::string& data,
                         .width_cm = 13,
                         .panel_height_cm = 4.4,
                         .note = "lines: trained, symbols: closed form of the block task (collapsed output only)"};
-  const qkflow::Axis epoch{.label = "epoch", .low = 0, .high = static_cast<double>(epochs)};
+  const qkflow::Axis epoch{.label = "epoch", .low = 0, .high = 1.03 * static_cast<double>(epochs)};
   char letter = 'a';
   for (const bool benefit : {true, false}) {
     for (const bool factorized : kinds) {
       qkflow::Panel panel{
-          .title = fmt::format("({}) {}, {} output", letter++, benefit ? "marginal benefit" : "loss",
+          .title = fmt::format("({}) {}, {} output", letter++, benefit ? "marginal benefit" : "loss [nats]",
                                factorized ? "factorized" : "collapsed"),
           .x = epoch,
           .y = benefit ? qkflow::Axis{.label = "-d{/:Italic L}/d{/:Italic α}", .low = 0, .high = 3.5, .step = 1}
-                       : qkflow::Axis{.label = "loss [nats]", .logarithmic = true, .low = 3e-4, .high = 4}};
+                       : qkflow::Axis{.logarithmic = true, .low = 3e-4, .high = 4}};
       for (std::size_t i = 0; i < alphas.size(); ++i) {
         qkflow::Curve curve{.data = data,
                             .x = "epoch",

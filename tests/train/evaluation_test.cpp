@@ -22,6 +22,8 @@ TEST_CASE("An untrained head attends uniformly: the share of distinct tokens, in
   CHECK(std::abs(result.loss - std::log(50.0)) < 1e-12);
   // 62 tokens, each distinct with probability 5.5 / 15.5, and the query, which is not.
   CHECK(std::abs(result.relevant_attention - 62.0 / 63 * 5.5 / 15.5) < 0.003);
+  // The query's own token is one of ten common ones, and stands at the end.
+  CHECK(std::abs(result.query_attention - (1 + 62 / 15.5) / 63) < 0.002);
   double total = 0, likely = 0, middle = 0;
   for (std::size_t i = 0; i < 5; ++i) {
     for (std::size_t j = 0; j < 5; ++j) {

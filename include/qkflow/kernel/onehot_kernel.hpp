@@ -72,14 +72,11 @@ class OneHotKernel {
   T label_probability(std::size_t s) const { return label_probability_[s]; }
   bool label_is_likeliest(std::size_t s) const { return label_logit_[s] >= T(0); }
   T relevant_attention(const OneHotBatch<T>& batch, const OneHotGroup& group, std::int32_t s) const {
-    T mass(0);
-    for (std::int32_t t = 0; t < group.tokens; ++t) {
-      if (batch.relevant[group.first_token + static_cast<std::size_t>(t)] != 0) {
-        mass += weights_[group.first_count + static_cast<std::size_t>(t) * static_cast<std::size_t>(group.pitch) +
-                         static_cast<std::size_t>(s)];
-      }
-    }
-    return mass;
+    return attention_where(group, s, [&](std::size_t t) { return batch.relevant[t] != 0; });
+  }
+  /// The attention mass on one token.
+  T attention_on(const OneHotBatch<T>& batch, const OneHotGroup& group, std::int32_t s, std::int32_t token) const {
+    return attention_where(group, s, [&](std::size_t t) { return batch.tokens[t] == token; });
   }
 
  private:
@@ -88,6 +85,17 @@ class OneHotKernel {
 
   std::ptrdiff_t value_width() const { return layout_.v.stride; }
   std::ptrdiff_t class_width() const { return layout_.o.present() ? layout_.o.stride : layout_.v.stride; }
+  template <class Condition>
+  T attention_where(const OneHotGroup& group, std::int32_t s, const Condition& condition) const {
+    T mass(0);
+    for (std::int32_t t = 0; t < group.tokens; ++t) {
+      if (condition(group.first_token + static_cast<std::size_t>(t))) {
+        mass += weights_[group.first_count + static_cast<std::size_t>(t) * static_cast<std::size_t>(group.pitch) +
+                         static_cast<std::size_t>(s)];
+      }
+    }
+    return mass;
+  }
   static void grow(std::vector<T>& buffer, std::ptrdiff_t size) {
     if (buffer.size() < static_cast<std::size_t>(size)) buffer.resize(static_cast<std::size_t>(size));
   }
@@ -426,9 +434,14 @@ class OneHotKernel {
     const auto& o = layout_.o;
     const std::ptrdiff_t width = value_width();
     grow(transposed_, o.length * width);
-    for (std::ptrdiff_t c = 0; c < o.length; ++c) {
-      T* to = transposed_.data() + c * width;
-      for (std::ptrdiff_t j = 0; j < o.count; ++j) to[j] = output[j * o.stride + c];
+    // In blocks that stay in the nearest cache lines on both sides.
+    constexpr std::ptrdiff_t block = 8;
+    for (std::ptrdiff_t c0 = 0; c0 < o.length; c0 += block) {
+      const std::ptrdiff_t c1 = std::min(c0 + block, o.length);
+      for (std::ptrdiff_t j = 0; j < o.count; ++j) {
+        const T* from = output + j * o.stride;
+        for (std::ptrdiff_t c = c0; c < c1; ++c) transposed_[static_cast<std::size_t>(c * width + j)] = from[c];
+      }
     }
   }
 

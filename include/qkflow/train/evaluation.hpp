@@ -21,6 +21,7 @@ struct Evaluation {
   double loss = 0;                ///< mean
   double accuracy = 0;            ///< share whose label is the likeliest class
   double relevant_attention = 0;  ///< mean attention mass on relevant tokens (the distinct ones of the topic task)
+  double query_attention = 0;     ///< mean attention mass on the query's own token, wherever it stands
   /// heat_map[i][j]: share of the sequences whose label has a probability in bin i and whose attention mass on relevant
   /// tokens is in bin j, bins of one fifth from 0 to 1 [Vashisht26].
   std::array<std::array<double, bins>, bins> heat_map{};
@@ -46,6 +47,7 @@ Evaluation evaluate(OneHotKernel<T>& kernel, const std::vector<T>& theta, Source
         const auto attention = static_cast<double>(kernel.relevant_attention(batch, group, s));
         const auto probability = static_cast<double>(kernel.label_probability(at));
         result.relevant_attention += attention;
+        result.query_attention += static_cast<double>(kernel.attention_on(batch, group, s, group.query));
         result.accuracy += kernel.label_is_likeliest(at) ? 1 : 0;
         result.heat_map[Evaluation::bin(probability)][Evaluation::bin(attention)] += 1;
       }
@@ -55,6 +57,7 @@ Evaluation evaluate(OneHotKernel<T>& kernel, const std::vector<T>& theta, Source
   result.loss /= static_cast<double>(std::max<std::uint64_t>(batches, 1));
   result.accuracy /= sequences;
   result.relevant_attention /= sequences;
+  result.query_attention /= sequences;
   for (auto& row : result.heat_map) {
     for (double& share : row) share /= sequences;
   }
