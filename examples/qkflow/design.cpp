@@ -10,7 +10,7 @@
 #include "commands.hpp"
 #include "options.hpp"
 #include "qkflow/flow/inverse_design.hpp"
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/report/csv.hpp"
 
 namespace qkflow_program {

@@ -17,7 +17,7 @@
 #include "matrix.hpp"
 #include "options.hpp"
 #include "qkflow/flow/closed_form.hpp"
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/report/csv.hpp"
 
 namespace qkflow_program {

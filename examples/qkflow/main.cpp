@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/math/require.hpp"
-#include "qkflow/report/atomic_file.hpp"
 #include "qkflow/report/interrupt.hpp"
 #include "qkflow/version.hpp"
 

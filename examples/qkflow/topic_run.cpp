@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/math/thread_pool.hpp"
-#include "qkflow/report/atomic_file.hpp"
 #include "qkflow/report/interrupt.hpp"
 #include "qkflow/report/progress.hpp"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/report/csv.hpp"
 #include "qkflow/version.hpp"
 #include "support/catch.hpp"

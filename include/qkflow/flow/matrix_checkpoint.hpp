@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "qkflow/flow/solve.hpp"
+#include "qkflow/io/checkpoint.hpp"
 #include "qkflow/model/circuit.hpp"
-#include "qkflow/train/checkpoint.hpp"
 
 namespace qkflow {
 

@@ -12,10 +12,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/math/require.hpp"
 #include "qkflow/model/circuit.hpp"
 #include "qkflow/model/parameter_block.hpp"
-#include "qkflow/report/atomic_file.hpp"
 
 namespace qkflow {
 

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/math/require.hpp"
-#include "qkflow/report/atomic_file.hpp"
 
 namespace qkflow {
 

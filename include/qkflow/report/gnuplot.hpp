@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 #include "qkflow/report/figure.hpp"
 
 namespace qkflow {

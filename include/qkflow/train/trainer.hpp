@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "qkflow/io/checkpoint.hpp"
 #include "qkflow/kernel/onehot_layout.hpp"
 #include "qkflow/math/require.hpp"
 #include "qkflow/model/head.hpp"
 #include "qkflow/train/batch_gradient.hpp"
-#include "qkflow/train/checkpoint.hpp"
 #include "qkflow/train/optimizer.hpp"
 #include "qkflow/train/schedule.hpp"
 

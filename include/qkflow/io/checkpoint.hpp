@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 
 namespace qkflow {
 

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The qkflow authors
 // SPDX-License-Identifier: MIT
-#include "qkflow/train/checkpoint.hpp"
+#include "qkflow/io/checkpoint.hpp"
 
 #include <cmath>
 #include <cstddef>

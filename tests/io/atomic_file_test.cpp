@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The qkflow authors
 // SPDX-License-Identifier: MIT
-#include "qkflow/report/atomic_file.hpp"
+#include "qkflow/io/atomic_file.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
