@@ -66,6 +66,8 @@
 #include "qkflow/report/csv.hpp"
 #include "qkflow/report/figure.hpp"
 #include "qkflow/report/gnuplot.hpp"
+#include "qkflow/report/html.hpp"
+#include "qkflow/report/inline_svg.hpp"
 #include "qkflow/report/interrupt.hpp"
 #include "qkflow/report/progress.hpp"
 #include "qkflow/report/table.hpp"
