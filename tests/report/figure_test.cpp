@@ -60,6 +60,21 @@ TEST_CASE("gnuplot_script: curves of one title share a legend entry that shows b
   CHECK_THAT(script, Contains("set label 1 \"first line\\nsecond\""));
 }
 
+TEST_CASE("gnuplot_script: bars and bands name the columns of their ends") {
+  Figure figure = two_panels();
+  figure.panels[0].curves[0].mark = Curve::Mark::bars;
+  CHECK_THROWS_WITH(gnuplot_script(figure), Contains("low and high"));
+  figure.panels[0].curves[0].low = "a_low";
+  figure.panels[0].curves[0].high = "a_high";
+  figure.panels[1].curves[0] = figure.panels[0].curves[0];
+  figure.panels[1].curves[0].where = "";
+  figure.panels[1].curves[0].mark = Curve::Mark::band;
+  const std::string script = gnuplot_script(figure);
+  CHECK_THAT(script, Contains("(column(\"r\") == 0.10000000000000001 ? column(\"a_high\") : NaN) with yerrorbars"));
+  CHECK_THAT(script, Contains("using (column(\"t\")):(column(\"a_low\")):(column(\"a_high\")) with filledcurves"));
+  CHECK_THAT(script, Contains("plot NaN with points linetype 1 title \"r = 0.1\""));
+}
+
 TEST_CASE("gnuplot_script: numbers keep their points under a locale with decimal commas") {
   const std::string plain = gnuplot_script(two_panels());
   const qkflow_test::CommaLocale comma;

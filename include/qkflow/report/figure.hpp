@@ -28,7 +28,13 @@ struct Axis {
 
 /// One curve: two columns of a CSV file in the figure's folder.
 struct Curve {
-  enum class Mark { line, points, line_and_points };
+  enum class Mark {
+    line,
+    points,
+    line_and_points,
+    bars,  ///< points with a bar from `low` to `high`
+    band   ///< the area between `low` and `high`, pale
+  };
 
   std::string data = {};       ///< the CSV file's name
   std::string x = {}, y = {};  ///< names of its columns
@@ -36,7 +42,8 @@ struct Curve {
   std::string title = {};      ///< in the legend; the same title twice: one entry with both marks; empty: none
   std::size_t style = 0;       ///< which of `figure_styles` (colour, dash and point symbol go together)
   Mark mark = Mark::line;
-  std::size_t every = 1;  ///< draws only each n-th row of the file
+  std::size_t every = 1;            ///< draws only each n-th row of the file
+  std::string low = {}, high = {};  ///< columns of the ends of bars and bands
 };
 
 /// A set of axes with its curves.
@@ -156,6 +163,7 @@ inline std::string axis_commands(char name, const Axis& axis) {
 inline std::string_view mark_words(Curve::Mark mark) {
   switch (mark) {
     case Curve::Mark::points:
+    case Curve::Mark::bars:
       return "points";
     case Curve::Mark::line_and_points:
       return "linespoints pointnumber 8";
@@ -170,8 +178,18 @@ inline std::string curve_command(const Curve& curve) {
     return curve.where.empty() ? "(" + value + ")" : fmt::format("({} ? {} : NaN)", curve.where, value);
   };
   const std::string every = curve.every > 1 ? fmt::format(" every {}", curve.every) : "";
-  return fmt::format("{}{} using {}:{} with {} linetype {} notitle", gnuplot_quoted(curve.data), every, column(curve.x),
-                     column(curve.y), mark_words(curve.mark), curve.style + 1);
+  const std::string data = gnuplot_quoted(curve.data) + every;
+  if (curve.mark == Curve::Mark::bars) {
+    return fmt::format("{} using {}:{}:{}:{} with yerrorbars linetype {} dashtype solid notitle", data, column(curve.x),
+                       column(curve.y), column(curve.low), column(curve.high), curve.style + 1);
+  }
+  if (curve.mark == Curve::Mark::band) {
+    return fmt::format(
+        "{} using {}:{}:{} with filledcurves linetype {} fillstyle transparent solid 0.18 noborder notitle", data,
+        column(curve.x), column(curve.low), column(curve.high), curve.style + 1);
+  }
+  return fmt::format("{} using {}:{} with {} linetype {} notitle", data, column(curve.x), column(curve.y),
+                     mark_words(curve.mark), curve.style + 1);
 }
 
 /// The curves that give the legend its entries: the titled ones of the first panel, those of one title and style
@@ -272,6 +290,10 @@ inline std::string gnuplot_script(const Figure& figure) {
     for (const Curve& curve : panel.curves) {
       if (curve.style >= figure_styles.size()) {
         throw_invalid("gnuplot_script", "style", curve.style, "be below " + to_text(figure_styles.size()));
+      }
+      const bool spans = curve.mark == Curve::Mark::bars || curve.mark == Curve::Mark::band;
+      if (spans && (curve.low.empty() || curve.high.empty())) {
+        throw InvalidArgument("gnuplot_script: a curve with bars or a band must name its columns low and high");
       }
       curves += (curves.empty() ? " " : ", \\\n    ") + detail::curve_command(curve);
     }
