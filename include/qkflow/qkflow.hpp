@@ -4,6 +4,19 @@
 
 /// Everything at once. It costs a few seconds a translation unit: a program in earnest includes the headers it uses.
 
+#include "qkflow/compare/alignment.hpp"
+#include "qkflow/compare/batch_study.hpp"
+#include "qkflow/compare/continuous_limit.hpp"
+#include "qkflow/compare/departure.hpp"
+#include "qkflow/compare/descend.hpp"
+#include "qkflow/compare/ensemble.hpp"
+#include "qkflow/compare/factor_flow.hpp"
+#include "qkflow/compare/layout_conversion.hpp"
+#include "qkflow/compare/modified_flow.hpp"
+#include "qkflow/compare/order_study.hpp"
+#include "qkflow/compare/stability.hpp"
+#include "qkflow/compare/student_t.hpp"
+#include "qkflow/compare/update_rule.hpp"
 #include "qkflow/flow/asymptotics.hpp"
 #include "qkflow/flow/closed_form.hpp"
 #include "qkflow/flow/first_integral.hpp"

@@ -48,6 +48,12 @@ struct ReducedPoint {
   Scalar mu_ov, mu_qk, alpha, loss;
 };
 
+/// The Jacobian of the reduced field: `ov_qk` is d(mu_OV')/d mu_QK, and so on.
+template <class Scalar>
+struct ReducedJacobian {
+  Scalar ov_ov = 0, ov_qk = 0, qk_ov = 0, qk_qk = 0;
+};
+
 /// The gradient flow of both circuits on the block task, as two scalars [Vashisht26]:
 ///
 ///     alpha = m e^{mu_QK} / (m e^{mu_QK} + n),   z = alpha mu_OV,   E = e^z,   loss = log(1 + (M-1)/E)
@@ -110,6 +116,40 @@ struct ReducedFlow {
   void operator()(const State& x, State& dxdt, const Scalar& /*t*/) const {
     dxdt[0] = output_velocity(x[0], x[1]);
     dxdt[1] = attention_velocity(x[0], x[1]);
+  }
+
+  /// The partial derivatives of the field at a state: of which velocity, along which coordinate. With p = E/(E + M - 1)
+  /// the label's probability and z the logit gap,
+  ///
+  ///     d mu_OV' / d mu_OV = u (rho_OV'/rho_OV - p alpha)         u = mu_OV', w = mu_QK'
+  ///     d mu_OV' / d mu_QK = u (1-alpha)(1 - p z)                 (written without the divisions)
+  ///     d mu_QK' / d mu_OV = w (1 - p z) / mu_OV
+  ///     d mu_QK' / d mu_QK = w (rho_QK'/rho_QK + (1-alpha)(1 - p z) - alpha)
+  ReducedJacobian<Scalar> jacobian(const Scalar& mu_ov, const Scalar& mu_qk) const requires
+      DifferentiableRate<QkRate, Scalar> && DifferentiableRate<OvRate, Scalar> {
+    const Scalar a = alpha(mu_qk), noise = noise_mass(mu_qk), z = a * mu_ov, miss = miss_probability(z);
+    const Scalar label = detail::logistic(Scalar(task.classes - Scalar(1)), Scalar(-z));
+    const Scalar turn = Scalar(1) - label * z;
+    const Scalar s = task.score_scale;
+    const Scalar output = rates.ov * a * miss / (task.block * (task.classes - Scalar(1)));
+    const Scalar output_rate = output_rate_factor(mu_ov);
+    const Scalar output_slope = ov.slope(mu_ov, task.output_value_singular_value());
+    const Scalar attention =
+        rates.qk * a * noise * miss / (task.classes * task.block * task.query_key_singular_value());
+    const Scalar attention_rate = attention_rate_factor(mu_qk);
+    const Scalar attention_slope = s * qk.slope(Scalar(mu_qk / s), task.query_key_singular_value());
+    return {output * (output_slope - output_rate * label * a), output * output_rate * noise * turn,
+            attention * attention_rate * turn,
+            attention * mu_ov * (attention_slope + attention_rate * (noise * turn - a))};
+  }
+  /// Writes F'(x) v, the exact derivative of the field along v.
+  template <class State>
+  void derivative(const State& x, const State& v, State& result) const requires DifferentiableRate<QkRate, Scalar> &&
+      DifferentiableRate<OvRate, Scalar> {
+    const ReducedJacobian<Scalar> j = jacobian(x[0], x[1]);
+    const Scalar v_ov = v[0], v_qk = v[1];  // result may be v
+    result[0] = j.ov_ov * v_ov + j.ov_qk * v_qk;
+    result[1] = j.qk_ov * v_ov + j.qk_qk * v_qk;
   }
 
   /// False where the two scalars only approximate the matrix flow: factorized attention with finite noise vocabulary.
