@@ -123,8 +123,8 @@ BatchStudy batch_study(const HeadParameters<Qk, Ov>& parameters, const Dataset<d
       systematic.push_back(row.systematic());
     }
   }
-  study.spread = fit_order(inverse, spreads, {.margin = 1});
-  study.systematic = fit_order(resolved_inverse, systematic, {.margin = 1});
+  study.spread = fit_order(inverse, spreads, {.find_plateau = false});
+  study.systematic = fit_order(resolved_inverse, systematic, {.find_plateau = false});
   return study;
 }
 

@@ -19,7 +19,7 @@ namespace qkflow {
 enum class OrderRow {
   used,
   plateau,  ///< the error no longer falls, or is not far enough above where it stays: round-off, solver tolerance
-  failed    ///< not a positive number: the run did not reach its end, or there was nothing to measure
+  failed    ///< no positive number: the run did not reach its end, or agrees to the last bit
 };
 
 constexpr const char* to_string(OrderRow row) {
@@ -36,12 +36,11 @@ constexpr const char* to_string(OrderRow row) {
 
 struct OrderStudyOptions {
   double confidence = 0.95;  ///< of the interval slope +- half_width
-  /// An error level known not to come from the step (the reference's tolerance, say); 0: none known. A plateau is
-  /// looked for all the same.
+  /// An error level known not to come from the step (the reference's tolerance, say); 0: none known.
   double floor = 0;
   double margin = 30;  ///< errors count where they exceed the plateau, or the floor, this many times
-  /// A plateau has begun where a halving (or whatever the steps are) lowers the error by less than this power of the
-  /// step ratio, as a share of the power found before it.
+  bool find_plateau = true;
+  /// A plateau is where the error falls at less than this share of the slope found before it, down to the last step.
   double stall = 0.5;
 
   void validate(const char* function) const {
@@ -92,26 +91,31 @@ inline OrderStudy fit_order(const std::vector<double>& steps, const std::vector<
   auto& rows = study.rows;
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
 
-  // Walk towards small steps. An error of 0 past good rows is a plateau too: the runs agree to the last bit.
   std::vector<double> slopes;
-  bool stalled = false;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i > 0 && rows[i].step == rows[i - 1].step) throw_invalid(function, "step", rows[i].step, "be given once");
-    if (i > 0 && rows[i].error == 0 && rows[i - 1].used != OrderRow::failed) stalled = true;
-    if (rows[i].used == OrderRow::used && i > 0 && rows[i - 1].used != OrderRow::failed && rows[i - 1].error > 0) {
-      rows[i].local_slope = std::log(rows[i - 1].error / rows[i].error) / std::log(rows[i - 1].step / rows[i].step);
-      if (!slopes.empty() && !stalled) {
-        std::vector<double> sorted = slopes;
-        std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-        const double usual = sorted[sorted.size() / 2];
-        stalled = usual > 0 && rows[i].local_slope < options.stall * usual;
-      }
-      if (!stalled) slopes.push_back(rows[i].local_slope);
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].step == rows[i - 1].step) throw_invalid(function, "step", rows[i].step, "be given once");
+    if (rows[i].used == OrderRow::failed || rows[i - 1].used == OrderRow::failed) continue;
+    rows[i].local_slope = std::log(rows[i - 1].error / rows[i].error) / std::log(rows[i - 1].step / rows[i].step);
+  }
+  // A plateau begins after a row if no later one falls below the line of `stall` times the usual slope through it. A
+  // stall that is made up for at smaller steps is none.
+  for (std::size_t i = 1; options.find_plateau && i < rows.size(); ++i) {
+    const auto& before = rows[i - 1];
+    if (std::isfinite(before.local_slope)) slopes.push_back(before.local_slope);
+    if (slopes.empty() || before.used == OrderRow::failed) continue;
+    const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
+    std::nth_element(slopes.begin(), middle, slopes.end());
+    const double lowest = options.stall * *middle;
+    const bool stays =
+        lowest > 0 && std::all_of(rows.begin() + static_cast<std::ptrdiff_t>(i), rows.end(), [&](auto& row) {
+          return row.used == OrderRow::used && row.error > before.error * std::pow(row.step / before.step, lowest);
+        });
+    if (!stays) continue;
+    for (std::size_t j = i; j < rows.size(); ++j) {
+      rows[j].used = OrderRow::plateau;
+      study.plateau = std::max(study.plateau, rows[j].error);
     }
-    if (stalled && std::isfinite(rows[i].error)) {
-      rows[i].used = OrderRow::plateau;
-      study.plateau = std::max(study.plateau, rows[i].error);
-    }
+    break;
   }
   const double least = options.margin * std::max(options.floor, study.plateau);
   for (auto& row : rows) {
