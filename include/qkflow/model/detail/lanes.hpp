@@ -6,6 +6,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "qkflow/kernel/vector_exp.hpp"
+
 namespace qkflow::detail {
 
 /// How many scalars one vector register of the target holds; 1 for scalars without registers of their own.
@@ -69,9 +71,23 @@ template <class Scalar>
 void exp_in_place(Scalar* x, Eigen::Index size) {
   if constexpr (lane_count < Scalar >> 1) {
     constexpr auto tiny = static_cast<Scalar>(vanishing_level<Scalar>);
-    Eigen::Map<Eigen::Array<Scalar, Eigen::Dynamic, 1>, Eigen::AlignedMax> map(x, size);
     // The subtraction leaves every value above tiny / epsilon untouched.
-    map = (map.exp() - tiny).max(Scalar(0));
+    if constexpr (simd::lanes < Scalar >> 1) {
+      // A third faster in double than Eigen's, which divides. The maximum keeps a NaN in its second argument.
+      constexpr int pack = simd::lanes<Scalar>;
+      const auto vanishing = [](const simd::Pack<Scalar>& y) {
+        return simd::maximum<Scalar>(simd::broadcast(Scalar(0)), simd::exp<Scalar>(y) - simd::broadcast(tiny));
+      };
+      Eigen::Index i = 0;
+      for (; i + pack <= size; i += pack) simd::store<Scalar>(x + i, vanishing(simd::load(x + i)));
+      if (i < size) {
+        const int rest = static_cast<int>(size - i);
+        simd::store_first<Scalar>(x + i, rest, vanishing(simd::load_first(x + i, rest, Scalar(0))));
+      }
+    } else {
+      Eigen::Map<Eigen::Array<Scalar, Eigen::Dynamic, 1>, Eigen::AlignedMax> map(x, size);
+      map = (map.exp() - tiny).max(Scalar(0));
+    }
   } else {
     using std::exp;
     for (Eigen::Index i = 0; i < size; ++i) x[i] = exp(x[i]);

@@ -190,6 +190,12 @@ class SoftPass {
       case 4:
         spread_errors<4>(e, a, local, entries, columns_, to_columns, columns, alignment);
         break;
+      case 5:
+        spread_errors<5>(e, a, local, entries, columns_, to_columns, columns, alignment);
+        break;
+      case 6:
+        spread_errors<6>(e, a, local, entries, columns_, to_columns, columns, alignment);
+        break;
       default:
         for (std::size_t i = 0; i < entries; ++i) {
           const Eigen::Index offset = local[i] * stride;
