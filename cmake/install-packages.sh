@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: 2026 The qkflow authors
 # SPDX-License-Identifier: MIT
 #
-# cmake/install-packages.sh GROUP...    GROUP: build, figures, lint, benchmarks
+# cmake/install-packages.sh GROUP...    GROUP: build, figures, lint, benchmarks, peers
 #
 # Installs what a group needs and this machine lacks, with apt-get alone. Where there is no apt-get, or no right to use
 # it, it names what is missing and returns: the build then says for itself what it cannot find.
@@ -15,6 +15,7 @@ packages_of() {
     figures) echo gnuplot-nox ;;
     lint) echo clang clang-tidy clang-format ;;
     benchmarks) echo libbenchmark-dev ;;
+    peers) echo python3-numpy python3-torch ;;
     *) echo "install-packages.sh: no group is called '$1'" >&2; exit 2 ;;
   esac
 }
@@ -33,6 +34,8 @@ is_there() {
     libxsimd-dev) has_header xsimd/xsimd.hpp && return ;;
     catch2) { has_header catch2/catch.hpp || has_header catch2/catch_all.hpp; } && return ;;
     libbenchmark-dev) has_header benchmark/benchmark.h && return ;;
+    python3-numpy) /usr/bin/python3 -c 'import numpy' 2>/dev/null && return ;;
+    python3-torch) /usr/bin/python3 -c 'import torch' 2>/dev/null && return ;;
   esac
   return 1
 }
