@@ -25,7 +25,8 @@ struct MeanDistance {
   /// An unbiased estimate of |E[theta] - reference|^2, the part that more seeds do not remove: the mean of
   /// (theta_i - ref) . (theta_j - ref) over pairs of different seeds. May come out negative where chance rules.
   double systematic_square = 0;
-  double systematic_square_error = 0;  ///< its standard error (jackknife over seeds)
+  /// Its standard error, by the jackknife over seeds: too large by up to sqrt(2) where chance rules.
+  double systematic_square_error = 0;
 
   double systematic() const { return std::sqrt(std::max(0.0, systematic_square)); }
   /// Whether the systematic part is seen at all: above 0 by this many standard errors.
