@@ -6,6 +6,8 @@
 #include <Eigen/SVD>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -185,6 +187,36 @@ TEST_CASE("A saddle at zero is where the rate is zero", "[rate_factor]") {
     CHECK(FactorProduct{n}.saddle_at_zero());
     CHECK(FactorProduct{n}.rate(0.0, 5.0) == 0);
   }
+}
+
+TEMPLATE_TEST_CASE("A slope is the derivative of its rate", "[rate_factor]", double, long double, Precise) {
+  using std::abs;
+  const auto check = [](const auto& rate, const auto& precise) {
+    static_assert(DifferentiableRate<std::decay_t<decltype(rate)>, TestType>);
+    const Precise h("1e-17"), sigma("0.7");
+    for (const double m : {-7.5, -0.3, -1e-3, 1e-3, 0.25, 3.0, 400.0}) {
+      const Precise numeric = (precise.rate(Precise(m + h), sigma) - precise.rate(Precise(m - h), sigma)) / (2 * h);
+      const TestType slope = rate.slope(TestType(m), TestType(sigma));
+      INFO("mu " << m);
+      CHECK(abs(Precise(slope) - numeric) <= abs(numeric) * 1e-14 + 1e-14);
+    }
+  };
+  check(Collapsed{}, Collapsed{});
+  check(Balanced{}, Balanced{});
+  check(Unbalanced<TestType>{TestType(-0.5)}, Unbalanced<Precise>{Precise(-0.5)});
+  for (const int n : {1, 2, 3, 5}) check(FactorProduct{n}, FactorProduct{n});
+}
+
+TEST_CASE("At a kink the slope is 0, and NaN passes through", "[rate_factor]") {
+  CHECK(Balanced{}.slope(0.0, 5.0) == 0);
+  CHECK(FactorProduct{2}.slope(0.0, 5.0) == 0);
+  CHECK(FactorProduct{3}.slope(0.0, 5.0) == 0);
+  CHECK(Unbalanced<double>{1}.slope(0.0, 5.0) == 0);
+  CHECK(std::isnan(Balanced{}.slope(std::nan(""), 5.0)));
+  struct Plain {
+    double rate(double, double) const { return 1; }
+  };
+  static_assert(!DifferentiableRate<Plain, double>);
 }
 
 TEST_CASE("Rate factors refuse parameters that mean nothing", "[rate_factor]") {

@@ -168,6 +168,85 @@ TEMPLATE_TEST_CASE("The velocity field is the published one", "[reduced_flow]", 
   }
 }
 
+namespace {
+
+/// F'(x) v by the exact derivative, against central differences in 50 digits.
+template <class Scalar, template <class> class Flow>
+void check_derivative(const Flow<Scalar>& flow, const Flow<Precise>& precise, double allowed) {
+  using State = Eigen::Matrix<Scalar, 2, 1>;
+  using PreciseState = Eigen::Matrix<Precise, 2, 1>;
+  const Precise h("1e-17");
+  for (const double o : {-3.0, -0.2, 0.1, 1.5, 12.0}) {
+    for (const double q : {-2.0, -0.1, 0.3, 4.0}) {
+      const PreciseState x{Precise(o), Precise(q)}, v{Precise(0.75), Precise(-1.5)};
+      PreciseState up, down;
+      precise(PreciseState(x + h * v), up, Precise(0));
+      precise(PreciseState(x - h * v), down, Precise(0));
+      const PreciseState exact = (up - down) / (2 * h);
+      State result;
+      flow.derivative(State(Scalar(o), Scalar(q)), State(Scalar(0.75), Scalar(-1.5)), result);
+      INFO("mu_ov = " << o << ", mu_qk = " << q << ": " << result[0] << " " << exact[0] << ", " << result[1] << " "
+                      << exact[1]);
+      // Terms of both signs add up: the size is that of the terms.
+      const auto j = precise.jacobian(x[0], x[1]);
+      const Precise size_ov = abs(j.ov_ov * v[0]) + abs(j.ov_qk * v[1]);
+      const Precise size_qk = abs(j.qk_ov * v[0]) + abs(j.qk_qk * v[1]);
+      CHECK(abs(Precise(result[0]) - exact[0]) <= allowed * size_ov);
+      CHECK(abs(Precise(result[1]) - exact[1]) <= allowed * size_qk);
+      State in_place{Scalar(0.75), Scalar(-1.5)};
+      flow.derivative(State(Scalar(o), Scalar(q)), in_place, in_place);
+      CHECK(in_place == result);
+    }
+  }
+}
+
+template <class Scalar>
+using DeepFlow = ReducedFlow<Scalar, FactorProduct, FactorProduct>;
+template <class Scalar>
+using LazyFlow = ReducedFlow<Scalar, Unbalanced<Scalar>, Unbalanced<Scalar>>;
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("The derivative of the field is exact", "[reduced_flow]", double, long double, Precise) {
+  const auto task = [](auto one) {
+    using T = decltype(one);
+    return BlockTask<T>{.classes = T(7), .block = T(5), .informative = T(3), .noise = T(4), .score_scale = T(0.5)};
+  };
+  const auto rates = [](auto one) {
+    using T = decltype(one);
+    return LearningRates<T>{.ov = T(0.5), .qk = T(3)};
+  };
+  const TestType one(1);
+  const Precise exact(1);
+  const double allowed = std::is_same_v<TestType, Precise> ? 1e-30 : 200 * std::numeric_limits<double>::epsilon();
+  check_derivative<TestType, Caco>({task(one), rates(one)}, {task(exact), rates(exact)}, allowed);
+  check_derivative<TestType, Cafo>({task(one), rates(one)}, {task(exact), rates(exact)}, allowed);
+  check_derivative<TestType, Faco>({task(one), rates(one)}, {task(exact), rates(exact)}, allowed);
+  check_derivative<TestType, Fafo>({task(one), rates(one)}, {task(exact), rates(exact)}, allowed);
+  check_derivative<TestType, DeepFlow>({task(one), rates(one), {3}, {5}}, {task(exact), rates(exact), {3}, {5}},
+                                       allowed);
+  check_derivative<TestType, LazyFlow>({task(one), rates(one), {TestType(0.25)}, {TestType(-2)}},
+                                       {task(exact), rates(exact), {Precise(0.25)}, {Precise(-2)}}, allowed);
+}
+
+TEST_CASE("The derivative against central differences in double, and symmetric in the metric of the line",
+          "[reduced_flow]") {
+  const Caco<double> flow{.task = {.classes = 7, .block = 5, .informative = 3, .noise = 4},
+                          .rates = {.ov = 2, .qk = 3}};
+  for (const auto& [o, q] : {std::pair{0.7, -0.4}, {3.0, 1.0}, {-2.0, 0.5}}) {
+    const auto j = flow.jacobian(o, q);
+    const double h = 1e-5;
+    CHECK_THAT(j.ov_ov, WithinAbs((flow.output_velocity(o + h, q) - flow.output_velocity(o - h, q)) / (2 * h), 1e-10));
+    CHECK_THAT(j.ov_qk, WithinAbs((flow.output_velocity(o, q + h) - flow.output_velocity(o, q - h)) / (2 * h), 1e-10));
+    CHECK_THAT(j.qk_ov,
+               WithinAbs((flow.attention_velocity(o + h, q) - flow.attention_velocity(o - h, q)) / (2 * h), 1e-10));
+    CHECK_THAT(j.qk_qk,
+               WithinAbs((flow.attention_velocity(o, q + h) - flow.attention_velocity(o, q - h)) / (2 * h), 1e-10));
+    // The field is a gradient: |D_OV|^2 / eta_OV of one mixed derivative is |D_QK|^2 / eta_QK of the other.
+    CHECK_THAT(j.ov_qk * 5 * 6 / 2, WithinRel(j.qk_ov * 7 * 25 / 3, 1e-13));
+  }
+}
+
 TEST_CASE("The velocity descends the loss in the metric of the line", "[reduced_flow]") {
   // On the line W = mu D gradient flow is d mu/dt = -eta (dL/d mu) / |D|^2, and |D_OV|^2 = b (M - 1), |D_QK|^2 = M b^2.
   const Caco<Precise> flow{.task = {.classes = 7, .block = 5, .informative = 3, .noise = 4},
