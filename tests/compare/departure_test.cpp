@@ -97,6 +97,7 @@ TEST_CASE("rounding is no rise", "[departure]") {
   CHECK(departure(Losses{1, 0.5, 0.5 * (1 + 1e-12)}, 1.0, done).kind == DepartureKind::none);
   CHECK(departure(Losses{1, 0.5, 0.5 * (1 + 1e-12)}, 1.0, done, {}, {}, {.rounding = 0}).rises == 1);
   CHECK(departure(Losses{1}, 1.0, done).kind == DepartureKind::none);
+  CHECK(departure(Losses{1, 0.5}, 1.0, done).message == "never raises the loss");  // of the flow it knows nothing
 }
 
 TEST_CASE("what is no run is refused", "[departure]") {

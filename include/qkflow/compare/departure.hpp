@@ -20,7 +20,7 @@ namespace qkflow {
 
 /// How training with a finite step left the flow.
 enum class DepartureKind {
-  none,               ///< its loss stays within the tolerance of the flow's, and never rises
+  none,               ///< its loss never rises, and stays within the tolerance of the flow's, where that is given
   drift,              ///< leaves the tolerance without ever raising the loss: the step is coarse, not unstable
   oscillation,        ///< raises the loss now and then
   edge_of_stability,  ///< oscillates with h * sharpness about 2 along the run [Cohen21]
@@ -164,6 +164,7 @@ DepartureReport<Scalar> departure(const std::vector<Scalar>& losses, const std::
     report.kind = DepartureKind::drift;
   }
   report.message = to_string(report.kind);
+  if (report.kind == DepartureKind::none && reference.empty()) report.message = "never raises the loss";
   if (report.left) report.message += "; off the flow's loss from step " + to_text(report.left->step);
   if (report.first_rise) {
     report.message += "; raises the loss at step " + to_text(report.first_rise->step) + " for the first of " +

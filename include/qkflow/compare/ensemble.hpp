@@ -91,7 +91,7 @@ struct Ensemble {
   std::vector<double> times;               ///< h * step
   std::vector<std::vector<Eigen::VectorXd>> states;
   std::vector<std::uint64_t> failed;  ///< seeds whose run diverged: in none of the states
-  bool cancelled = false;             ///< some runs are missing: the seeds begun before it are there
+  bool cancelled = false;             ///< runs not finished by then are missing
 
   std::size_t seeds() const { return states.empty() ? 0 : states.front().size(); }
   /// The mean over seeds at a row.
