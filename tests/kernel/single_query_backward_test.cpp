@@ -90,7 +90,7 @@ TEST_CASE("Masked keys get gradients of exactly zero, and so does a query withou
 TEST_CASE("Single-query gradients do not depend on the number of threads", "[single_query_backward]") {
   qkflow::ThreadPool pool(3);
   qkflow::AttentionWorkspace workspace;
-  AttentionCase<float> c({1, 2, 2 * 4096 + 7, 8, 16, 3, false, true}, false);
+  AttentionCase<float> c({2, 2, 2 * 4096 + 7, 8, 16, 3, false, true}, false);
   run(c, workspace);
   const auto d_q = c.d_q.memory, d_k = c.d_k.memory, d_v = c.d_v.memory;
   c.options.pool = &pool;

@@ -51,7 +51,8 @@ struct AttentionOptions {
   /// [batch][length], 0 for a key that nobody attends to (padding), anything else for the rest; null: every key counts.
   /// A masked key and its value are never read, and their gradients are 0.
   const std::uint8_t* key_mask = nullptr;
-  /// Threads to work on, or null for the calling thread alone. The result does not depend on it.
+  /// Threads to work on, or null for the calling thread alone. The result does not depend on it. Problems of less than
+  /// a million multiply-adds stay on the calling thread: waking another would take longer.
   ThreadPool* pool = nullptr;
 };
 
@@ -83,6 +84,13 @@ void require_same_heads(const char* function, const char* argument, const HeadVi
   require_equal("heads", view.heads, model.heads);
   require_equal("length", view.length, length);
   require_equal("width", view.width, width);
+}
+
+/// The pool, or none where handing work to another thread (some 20 to 50 microseconds) would take longer than it saves.
+inline ThreadPool* pool_worth_waking(ThreadPool* pool, Index heads, Index pairs, Index width, int products) {
+  constexpr double least = 1e6;  // multiply-adds
+  const double work = static_cast<double>(heads) * static_cast<double>(pairs) * static_cast<double>(width) * products;
+  return work < least ? nullptr : pool;
 }
 
 /// body(index, worker) for every index below count, on the pool if there is one.

@@ -170,7 +170,9 @@ void causal_attention(const HeadView<const T>& q, const HeadView<const T>& k, co
   // Queries of one head are shared out only where no worker would have to gather the keys again for itself.
   const bool shared = options.pool != nullptr && !masked && padded == v.width;
   const Index pieces = shared ? groups : 1;
-  detail::for_each_index(options.pool, q.batch * q.heads * pieces, [&](Index index, std::size_t worker) {
+  ThreadPool* const pool =
+      detail::pool_worth_waking(options.pool, q.batch * q.heads, q.length * (q.length + 1) / 2, q.width + v.width, 1);
+  detail::for_each_index(pool, q.batch * q.heads * pieces, [&](Index index, std::size_t worker) {
     const Index b = index / (q.heads * pieces), h = index / pieces % q.heads;
     detail::Carver carve(scratches[worker].data());
     const detail::CausalForwardScratch<T> s(carve, q.length, q.width, v.width, masked);

@@ -241,7 +241,9 @@ void causal_attention_backward(const HeadView<const T>& q, const HeadView<const 
   detail::Carver measure(nullptr);
   const detail::CausalBackwardScratch<T> sizes(measure, q.length, q.width, v.width, masked);
   auto& scratches = workspace.scratches(options.pool == nullptr ? 1 : options.pool->size(), measure.used());
-  detail::for_each_index(options.pool, q.batch * q.heads, [&](Index index, std::size_t worker) {
+  ThreadPool* const pool =
+      detail::pool_worth_waking(options.pool, q.batch * q.heads, q.length * (q.length + 1) / 2, q.width + v.width, 2);
+  detail::for_each_index(pool, q.batch * q.heads, [&](Index index, std::size_t worker) {
     detail::Carver carve(scratches[worker].data());
     const detail::CausalBackwardScratch<T> s(carve, q.length, q.width, v.width, masked);
     const detail::CausalBackwardOperands<T> operands{

@@ -149,7 +149,8 @@ void single_query_attention(const HeadView<const T>& q, const HeadView<const T>&
   };
 
   detail::with_narrowness(key_cut.narrow(), value_cut.narrow(), [&]<bool NarrowKeys, bool NarrowValues>() {
-    detail::for_each_index(options.pool, heads * chunks, [&](Index index, std::size_t) {
+    ThreadPool* const pool = detail::pool_worth_waking(options.pool, heads, k.length, k.width + v.width, 1);
+    detail::for_each_index(pool, heads * chunks, [&](Index index, std::size_t) {
       // A short head takes no longer than a few divisions.
       const Index head = chunks == 1 ? index : index / chunks, chunk = index - head * chunks;
       const Index b = k.batch == 1 ? 0 : head / k.heads, h = head - b * k.heads;

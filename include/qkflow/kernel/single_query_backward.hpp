@@ -108,7 +108,8 @@ void single_query_attention_backward(const HeadView<const T>& q, const HeadView<
 
   detail::with_narrowness(
       operands.key_cut.narrow(), operands.value_cut.narrow(), [&]<bool NarrowKeys, bool NarrowValues>() {
-        detail::for_each_index(options.pool, heads * chunks, [&](Index index, std::size_t) {
+        ThreadPool* const pool = detail::pool_worth_waking(options.pool, heads, k.length, k.width + v.width, 2);
+        detail::for_each_index(pool, heads * chunks, [&](Index index, std::size_t) {
           const Index head = index / chunks, chunk = index % chunks, b = head / k.heads, h = head % k.heads;
           T* const d_query = memory + index * piece;
           T *const query = d_query + key_size, *const plain_query = query + key_size;
