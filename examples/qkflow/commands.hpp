@@ -13,6 +13,7 @@ void add_flow(CLI::App& app);
 void add_design(CLI::App& app);
 void add_train(CLI::App& app);
 void add_figure(CLI::App& app);
+void add_compare(CLI::App& app);
 
 // The figures: subcommands of `figure`.
 void add_figure_2(CLI::App& figure);

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   qkflow_program::add_design(app);
   qkflow_program::add_train(app);
   qkflow_program::add_figure(app);
+  qkflow_program::add_compare(app);
 
   const qkflow::InterruptGuard guard;
   try {

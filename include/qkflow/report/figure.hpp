@@ -63,6 +63,7 @@ struct Figure {
   std::size_t columns = 2;
   double width_cm = 8.5;  ///< printed width; 8.5 is one column of a two-column page
   double panel_height_cm = 3.7;
+  double label_room_cm = 0;  ///< more room left of each panel, where the numbers on y axes are long
   double font_points = 7;
   Legend legend = Legend::above;
   std::string note = {};  ///< a line under the legend
@@ -117,6 +118,7 @@ class FigureGrid {
         width_(figure.width_cm),
         cell_height_(figure.panel_height_cm),
         unit_(figure.font_points / 7),
+        left_(1.02 * unit_ + figure.label_room_cm),
         line_(0.42 * unit_),
         strip_(figure.legend == Figure::Legend::above ? (figure.note.empty() ? 1.2 : 2.1) * line_ : 0) {
     const std::size_t cells = figure.panels.size() + (figure.legend == Figure::Legend::last_cell ? 1 : 0);
@@ -132,7 +134,7 @@ class FigureGrid {
     const double x = cell_width * static_cast<double>(panel % columns_);
     const std::size_t row = panel / columns_;
     const double y = cell_height_ * static_cast<double>(rows_ - 1 - row);
-    return {(x + 1.02 * unit_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 1.0 * unit_) / height(),
+    return {(x + left_) / width_, (x + cell_width - 0.3 * unit_) / width_, (y + 1.0 * unit_) / height(),
             (y + cell_height_ - 0.42 * unit_) / height()};
   }
 
@@ -142,6 +144,7 @@ class FigureGrid {
   double width_;
   double cell_height_;
   double unit_;  // all room for text grows with the font; 1 is 7 points
+  double left_;
   double line_;
   double strip_;
 };
@@ -264,6 +267,7 @@ inline std::string gnuplot_script(const Figure& figure) {
   require_positive("gnuplot_script", "width_cm", figure.width_cm);
   require_positive("gnuplot_script", "panel_height_cm", figure.panel_height_cm);
   require_positive("gnuplot_script", "font_points", figure.font_points);
+  require_non_negative("gnuplot_script", "label_room_cm", figure.label_room_cm);
   const detail::FigureGrid grid(figure);
 
   std::string styles;
