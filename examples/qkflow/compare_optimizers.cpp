@@ -191,7 +191,8 @@ void present(Presentation& to) {
       "of "
       "*D*_{{OV}} is not one proportional to *D*_{{OV}}. Its memory is 1/(1 − *β*_{{2}}) steps, 1000 in its usual "
       "form: the limit shows only where that is short against the run, which the usual form at the usual steps is not. "
-      "With *β*_{{2}} = 0.9 it does.",
+      "With *β*_{{2}} = 0.9 it does where the output is one matrix. Heads with a factorized output meet the loss of "
+      "the flow, but end elsewhere among their entries; why is not examined here.",
       beta));
 
   qkflow::Figure orders{.name = "compare_momentum",
