@@ -141,6 +141,7 @@ void run(CompareOptions options) {
     report.section(study.name, study.title);
     study.present(presentation);
   }
+  report.summary(presentation.findings());
   report.section("files", "Files");
   std::vector<std::string> links;
   for (const std::string& file : presentation.files()) {

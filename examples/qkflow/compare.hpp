@@ -100,11 +100,12 @@ class Presentation {
   const std::string& terminal() const { return terminal_; }
   const std::string& failure() const { return failure_; }
   const std::vector<std::string>& files() const { return files_; }
+  const std::vector<std::string>& findings() const { return findings_; }
 
  private:
   const std::vector<Piece>& order_;
   std::string terminal_, failure_;
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, findings_;
 };
 
 /// One part of the comparison: its pieces, and what is shown once they are there.

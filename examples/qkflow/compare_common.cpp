@@ -222,6 +222,7 @@ void Presentation::table(const qkflow::HtmlTable& table, bool on_terminal) {
 
 void Presentation::finding(const std::string& text) {
   report.finding(text);
+  findings_.push_back(text);
   terminal_ += plain(text) + "\n\n";
 }
 

@@ -32,6 +32,7 @@ HtmlReport sample() {
   report.facts({{"seed", "1"}});
   report.list({"one", "two"});
   report.finding("It holds.");
+  report.summary({"*All* is well."});
   report.code("qkflow compare --out 'a & b'\n");
   return report;
 }
@@ -65,6 +66,7 @@ TEST_CASE("HtmlReport: a page that stands alone, with a table of contents, label
   CHECK_THAT(page, StartsWith("<!DOCTYPE html>\n<html lang=\"en\">"));
   CHECK_THAT(page, Contains("<meta charset=\"utf-8\">") && Contains("name=\"viewport\"") &&
                        Contains("<title>Flow &amp; training</title>") && Contains("In short: 1 &lt; 2."));
+  CHECK(page.find("<li><em>All</em> is well.</li>") < page.find("<nav"));
   CHECK_THAT(page, Contains("<li><a href=\"#first\">The <em>first</em></a></li>") && Contains("<h2 id=\"second\">"));
   CHECK_THAT(page, Contains("<b>Figure 2.</b> It falls.") && Contains("<b>Table 1.</b> Errors") &&
                        Contains("aria-label=\"Another &quot;line&quot;\"") && Contains("--width:9cm"));

@@ -129,6 +129,13 @@ class HtmlReport {
   /// A paragraph under the title, before the table of contents.
   void lead(std::string_view text) { lead_ += "<p class=\"lead\">" + html_inline(text) + "</p>\n"; }
 
+  /// The answers in short, before the table of contents; sections may have been written before.
+  void summary(const std::vector<std::string>& items) {
+    lead_ += "<ul class=\"summary\">\n";
+    for (const std::string& item : items) lead_ += "<li>" + html_inline(item) + "</li>\n";
+    lead_ += "</ul>\n";
+  }
+
   /// Starts a section; `id` is its anchor, a name of letters, digits and '-'.
   void section(const std::string& id, std::string_view title) {
     claim(id);
