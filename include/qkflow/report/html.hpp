@@ -278,6 +278,7 @@ thead th { border-top: 1.5px solid var(--ink); border-bottom: 1px solid var(--in
 tbody tr + tr td { border-top: 1px solid var(--line); }
 .n { text-align: right; padding: .28rem .45rem; white-space: nowrap; }
 thead .n { white-space: normal; }
+.n + :not(.n) { padding-left: .9rem; }
 figure { margin: 1.8rem 0; max-width: var(--width, none); }
 figure svg { display: block; width: 100%; height: auto; }
 figure svg.narrow { display: none; }
