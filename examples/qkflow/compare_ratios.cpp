@@ -197,7 +197,7 @@ void present(Presentation& to) {
       attention_figure(options, false),
       "Attention mass at the same loss against the ratio of learning rates, one panel a head: it rises with the "
       "ratio; gradient descent and stochastic gradients lie on the line of the closed form.",
-      fmt::format("Attention mass where the loss is {} nats. Line: closed form. Circles and bars: training. Data: "
+      fmt::format("Attention mass where the loss is {} nats. Line: closed form. Squares and triangles: training. Data: "
                   "[compare_ratios.csv](compare_ratios.csv), "
                   "[compare_attention_line.csv](compare_attention_line.csv).",
                   options.loss));
