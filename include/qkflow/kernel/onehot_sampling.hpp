@@ -127,6 +127,8 @@ void count_below(const Draw* draws, int count, std::span<const Draw> thresholds,
   constexpr int lanes = bytes / static_cast<int>(sizeof(Draw));
   // NOLINTNEXTLINE(modernize-use-using)
   typedef Signed Lanes __attribute__((vector_size(bytes)));
+  // NOLINTNEXTLINE(modernize-use-using)
+  typedef Draw Counts __attribute__((vector_size(bytes)));
   constexpr auto top = static_cast<Signed>(std::numeric_limits<Signed>::min());
   constexpr int together = 4;
   constexpr int most = std::numeric_limits<Draw>::max() < 65535 ? std::numeric_limits<Draw>::max() : 65535;
@@ -134,7 +136,7 @@ void count_below(const Draw* draws, int count, std::span<const Draw> thresholds,
     std::uint16_t* to = totals + j * sampling_lanes + lane;
     for (int n = 0; n < N; ++n) std::fill_n(to + n * sampling_lanes, lanes, std::uint16_t{0});
     for (int from = 0; from < count; from += most) {
-      Lanes found[N] = {};
+      Counts found[N] = {};
       Lanes limit[N];
       for (int n = 0; n < N; ++n) {
         limit[n] = (Lanes{} + static_cast<Signed>(thresholds[j + static_cast<std::size_t>(n)])) ^ top;
@@ -145,12 +147,12 @@ void count_below(const Draw* draws, int count, std::span<const Draw> thresholds,
         std::memcpy(&row, draws + d * sampling_lanes + lane, sizeof row);
         row ^= top;
         QKFLOW_UNROLL
-        for (int n = 0; n < N; ++n) found[n] -= static_cast<Lanes>(row < limit[n]);
+        for (int n = 0; n < N; ++n) found[n] -= reinterpret_cast<Counts>(row < limit[n]);
       }
       for (int n = 0; n < N; ++n) {
         for (int l = 0; l < lanes; ++l) {
           std::uint16_t& total = to[n * sampling_lanes + l];
-          total = static_cast<std::uint16_t>(total + static_cast<Draw>(found[n][l]));
+          total = static_cast<std::uint16_t>(total + found[n][l]);
         }
       }
     }
