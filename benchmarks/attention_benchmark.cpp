@@ -3,16 +3,18 @@
 
 // attention_benchmark [--scalars=float,double] [--lengths=16,...] [--widths=16,...] [--threads=1,2]
 // [--kernels=causal,single]
-//                     [--passes=forward,backward] [--rounds=3] [--clock=real|cpu] [Google Benchmark's own options]
+//                     [--passes=forward,backward] [--rounds=3] [--clock=real|cpu] [--picture=FOLDER]
+//                     [Google Benchmark's own options]
 //
 // Every attention kernel beside its peers on the same problem: checked against each other first, then timed in turn,
 // round after round. Ends with a table in Markdown: medians, spread, how far the peers are behind, and the share of the
-// roof.
+// roof. With --picture, draws the rows of the first scalar and number of threads under their roofs.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <random>
@@ -22,6 +24,10 @@
 
 #include "attention_roof.hpp"
 #include "peers/attention_peer.hpp"
+#include "qkflow/io/atomic_file.hpp"
+#include "qkflow/report/csv.hpp"
+#include "qkflow/report/figure.hpp"
+#include "qkflow/report/gnuplot.hpp"
 
 namespace qkflow_benchmark {
 
@@ -170,6 +176,7 @@ struct Options {
   std::vector<long> lengths{16, 64, 256, 1024, 4096, 16384}, widths{16, 32, 64, 128}, threads{1};
   int rounds = 3;
   bool cpu_clock = false;
+  std::string picture;
 
   bool take(const std::string& argument) {
     const auto equal = argument.find('=');
@@ -182,6 +189,7 @@ struct Options {
     if (name == "--widths") return widths = numbers(value), true;
     if (name == "--threads") return threads = numbers(value), true;
     if (name == "--rounds") return rounds = std::stoi(value), true;
+    if (name == "--picture") return picture = value, true;
     if (name == "--clock") return cpu_clock = value == "cpu", true;
     return false;
   }
@@ -268,9 +276,75 @@ std::string short_time(double seconds) {
   return text;
 }
 
+/// What was measured of the machine: by scalar and threads, and by bytes and threads.
+std::map<std::pair<std::size_t, int>, double> peaks;
+std::map<std::pair<std::size_t, int>, double> bandwidths;
+
+/// The roofline picture: speed over flops a byte, under the peak and under the bandwidths of the smallest and the
+/// largest problem measured.
+void draw_roofline(const std::filesystem::path& folder) {
+  if (rows.empty() || bandwidths.empty()) return;
+  const std::size_t scalar = rows.front().scalar;
+  const int threads = rows.front().threads;
+  const double peak = peaks[{scalar, threads}] * 1e-9;
+  double near = 0, far = 0;
+  for (const auto& [key, bandwidth] : bandwidths) {
+    if (key.second != threads) continue;
+    if (near == 0) near = bandwidth * 1e-9;
+    far = bandwidth * 1e-9;
+  }
+  std::filesystem::create_directories(folder);
+  double least = 1e300, most = 0;
+  {
+    qkflow::AtomicFile file(folder / "attention_roofline.csv");
+    qkflow::CsvWriter csv(file, {"kind", "intensity", "gflops"});
+    for (const Row& row : rows) {
+      const auto own = row.seconds.find("qkflow");
+      if (own == row.seconds.end() || row.scalar != scalar || row.threads != threads) continue;
+      const double flops = row.problem.flops(row.backward), bytes = row.problem.bytes(row.backward, row.scalar);
+      csv.row((row.problem.causal ? 0 : 2) + (row.backward ? 1 : 0), flops / bytes, flops / median(own->second) * 1e-9);
+      least = std::min(least, flops / bytes / 2);
+      most = std::max(most, flops / bytes * 2);
+    }
+    file.commit();
+  }
+  {
+    qkflow::AtomicFile file(folder / "attention_roofline_roofs.csv");
+    qkflow::CsvWriter csv(file, {"intensity", "near", "far"});
+    for (int i = 0; i <= 200; ++i) {
+      const double x = least * std::pow(most / least, i / 200.0);
+      csv.row(x, std::min(peak, near * x), std::min(peak, far * x));
+    }
+    file.commit();
+  }
+  qkflow::Panel panel{.title = "",
+                      .x = {.label = "operations per byte", .logarithmic = true, .low = least, .high = most},
+                      .y = {.label = "GFLOP/s", .logarithmic = true, .low = 1, .high = peak * 2}};
+  const std::string data = "attention_roofline.csv", roofs = "attention_roofline_roofs.csv";
+  const char* kinds[] = {"causal, forward", "causal, backward", "single query, forward", "single query, backward"};
+  for (std::size_t kind = 0; kind < 4; ++kind) {
+    panel.curves.push_back({.data = data,
+                            .x = "intensity",
+                            .y = "gflops",
+                            .where = qkflow::where_equal("kind", static_cast<double>(kind)),
+                            .title = kinds[kind],
+                            .style = kind,
+                            .mark = qkflow::Curve::Mark::points});
+  }
+  panel.curves.push_back({.data = roofs, .x = "intensity", .y = "near", .title = "roof, nearest cache", .style = 4});
+  panel.curves.push_back({.data = roofs, .x = "intensity", .y = "far", .title = "roof, memory", .style = 6});
+  const qkflow::Figure figure{.name = "attention_roofline",
+                              .description = "Attention kernels under the roofs of the machine",
+                              .panels = {panel},
+                              .columns = 2,
+                              .width_cm = 17,
+                              .panel_height_cm = 6,
+                              .legend = qkflow::Figure::Legend::last_cell};
+  const qkflow::FigureFiles files = qkflow::draw_figure(figure, folder);
+  std::printf("\nRoofline: %s\n", files.script.string().c_str());
+}
+
 void print_table() {
-  std::map<std::pair<std::size_t, int>, double> peaks;
-  std::map<std::pair<std::size_t, int>, double> bandwidths;
   std::vector<std::string> names;
   for (const auto& peer : all_peers<float>()) names.push_back(peer.name);
   std::printf("\nInstruction set of qkflow: %s\n\n", qkflow::simd::instruction_set());
@@ -353,6 +427,7 @@ int main(int argc, char** argv) {
   Reporter reporter(options.cpu_clock);
   benchmark::RunSpecifiedBenchmarks(&reporter);
   print_table();
+  if (!options.picture.empty()) draw_roofline(options.picture);
   benchmark::Shutdown();
   return 0;
 }
