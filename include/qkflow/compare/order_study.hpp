@@ -158,9 +158,10 @@ OrderStudy order_study(Error&& error, double first_step, int halvings, const Ord
   if (halvings < 1) throw_invalid("order_study", "halvings", halvings, "be at least 1");
   std::vector<double> steps, errors;
   double step = first_step;
-  for (int i = 0; i <= halvings; ++i, step /= 2) {
+  for (int i = 0; i <= halvings; ++i) {
     steps.push_back(step);
     errors.push_back(static_cast<double>(error(step)));
+    step /= 2;
   }
   return fit_order(steps, errors, options);
 }
