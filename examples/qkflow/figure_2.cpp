@@ -23,6 +23,7 @@
 #include "commands.hpp"
 #include "options.hpp"
 #include "published.hpp"
+#include "qkflow/compare/ensemble.hpp"
 #include "qkflow/report/csv.hpp"
 #include "qkflow/report/gnuplot.hpp"
 #include "qkflow/report/table.hpp"
@@ -96,30 +97,9 @@ bool wanted(const Figure2Command& command, const std::string& key) {
   return command.only.empty() || std::find(command.only.begin(), command.only.end(), key) != command.only.end();
 }
 
-struct Sample {
-  double mean = std::numeric_limits<double>::quiet_NaN(), deviation = std::numeric_limits<double>::quiet_NaN();
-  std::size_t size = 0;
-
-  /// Half the width of the 95 % confidence interval of the mean, by Student's distribution.
-  double half_width() const {
-    constexpr std::array<double, 30> quantile{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-                                              2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-                                              2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
-    if (size < 2) return std::numeric_limits<double>::quiet_NaN();
-    return quantile[std::min<std::size_t>(size - 2, 29)] * deviation / std::sqrt(static_cast<double>(size));
-  }
-};
-
-Sample sample_of(const std::vector<double>& values) {
-  Sample sample;
-  sample.size = values.size();
-  if (values.empty()) return sample;
-  sample.mean = 0;
-  for (const double value : values) sample.mean += value / static_cast<double>(values.size());
-  double square = 0;
-  for (const double value : values) square += (value - sample.mean) * (value - sample.mean);
-  if (values.size() > 1) sample.deviation = std::sqrt(square / static_cast<double>(values.size() - 1));
-  return sample;
+/// Of no runs: no mean.
+qkflow::SampleStatistics sample_of(const std::vector<double>& values) {
+  return values.empty() ? qkflow::SampleStatistics{} : qkflow::sample_statistics(values);
 }
 
 /// Heat map over the runs of the published initialization, percent.
@@ -177,7 +157,7 @@ void write_means(const std::filesystem::path& path, const std::vector<Done>& all
         if (done.pytorch[i] && k < other.size()) published.push_back(other[k]);
       }
       if (own.empty()) break;
-      const Sample a = sample_of(own), b = sample_of(published);
+      const qkflow::SampleStatistics a = sample_of(own), b = sample_of(published);
       csv.row(done.experiment.key, number, epoch, own.size(), a.mean, a.deviation, b.mean, b.deviation);
     }
   }
@@ -297,7 +277,7 @@ std::string own_table(const std::vector<Done>& all) {
           if (!own && done.pytorch[i] && k < series.size()) values.push_back(series[k]);
         }
         count = std::max(count, values.size());
-        const Sample sample = sample_of(values);
+        const qkflow::SampleStatistics sample = sample_of(values);
         cells.push_back(values.empty() ? "" : fmt::format("{:.3f} ({:.3f})", sample.mean, sample.deviation));
       }
       if (own) cells[1] = fmt::format("own, {} seeds", count);
@@ -482,14 +462,14 @@ void ratio_table(const Figure2Command& command, const std::filesystem::path& fol
                 run.evaluation.loss, run.evaluation.relevant_attention, run.evaluation.query_attention);
       }
       const auto interval = [](const std::vector<double>& values) {
-        return fmt::format("± {:.4f}", sample_of(values).half_width());
+        return fmt::format("± {:.4f}", sample_of(values).half_width);
       };
       const auto gain = [](const std::vector<double>& now, const std::vector<double>& before) {
         if (before.empty()) return std::string();
         std::vector<double> more;
         for (std::size_t i = 0; i < now.size(); ++i) more.push_back(now[i] - before[i]);
-        const Sample sample = sample_of(more);
-        return fmt::format("{:+.4f} ± {:.4f}", sample.mean, sample.half_width());
+        const qkflow::SampleStatistics sample = sample_of(more);
+        return fmt::format("{:+.4f} ± {:.4f}", sample.mean, sample.half_width);
       };
       table.row(
           {ratio == ratios.front() ? head.parameterization : "", fmt::format("{:g}", ratio),

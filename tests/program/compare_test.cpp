@@ -12,6 +12,7 @@
 #include "qkflow/report/csv.hpp"
 #include "qkflow/report/gnuplot.hpp"
 #include "support/catch.hpp"
+#include "support/html.hpp"
 #include "support/program.hpp"
 
 namespace fs = std::filesystem;
@@ -35,16 +36,6 @@ std::set<std::string> csv_files(const fs::path& folder) {
 
 bool has_gnuplot() { return !qkflow::detail::find_program("gnuplot").empty(); }
 int expected_status() { return has_gnuplot() ? 0 : 1; }
-
-std::vector<std::string> attribute_values(const std::string& html, const std::string& attribute) {
-  std::vector<std::string> found;
-  const std::string key = " " + attribute + "=\"";
-  for (std::size_t at = html.find(key); at != std::string::npos; at = html.find(key, at + 1)) {
-    const std::size_t first = at + key.size();
-    found.push_back(html.substr(first, html.find('"', first) - first));
-  }
-  return found;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "qkflow/report/gnuplot.hpp"
 #include "support/catch.hpp"
+#include "support/html.hpp"
 #include "support/temporary_folder.hpp"
 
 using qkflow::html_escaped;
@@ -27,17 +28,6 @@ std::string refused(const std::string& svg) {
   } catch (const InvalidArgument& error) {
     return error.what();
   }
-}
-
-/// Values of an attribute, in order.
-std::vector<std::string> values(const std::string& html, const std::string& attribute) {
-  std::vector<std::string> found;
-  const std::string key = " " + attribute + "=\"";
-  for (std::size_t at = html.find(key); at != std::string::npos; at = html.find(key, at + 1)) {
-    const std::size_t first = at + key.size();
-    found.push_back(html.substr(first, html.find('"', first) - first));
-  }
-  return found;
 }
 
 }  // namespace
@@ -119,11 +109,11 @@ TEST_CASE("inline_svg: two of gnuplot's pictures in one page share no id, and ev
   const std::string svg = read_text(qkflow::draw_figure(figure, folder.path()).svg);
   const std::string page =
       inline_svg(svg, {.prefix = "a-", .label = "a"}) + inline_svg(svg, {.prefix = "b-", .label = "b"});
-  const auto ids = values(page, "id");
+  const auto ids = attribute_values(page, "id");
   const std::set<std::string> known(ids.begin(), ids.end());
   CHECK(ids.size() > 20);
   CHECK(known.size() == ids.size());
-  const auto references = values(page, "xlink:href");
+  const auto references = attribute_values(page, "xlink:href");
   CHECK(references.size() > 5);
   for (const std::string& reference : references) {
     INFO(reference);
